@@ -1,0 +1,1 @@
+"""The edge to Kafka: reading batches, writing outcomes, keeping offsets."""

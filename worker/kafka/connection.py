@@ -1,0 +1,88 @@
+"""How every client of the worker connects: one place turns settings into what aiokafka takes."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from typing import TYPE_CHECKING, Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError, ProducerClosed
+
+from worker.errors import SettingsError
+
+if TYPE_CHECKING:
+    from worker.settings import Settings
+
+#: Metadata is this old at most: new partitions and moved leaders are seen within it.
+METADATA_MAX_AGE_MS = 30_000
+#: A request without an answer for so long has lost its connection. Longer than the group's rebalance time-out,
+#: because a join is answered only when every member has come.
+REQUEST_TIMEOUT_MS = 25_000
+
+#: How long a client may take to close before it is cut off.
+CLOSE_TIMEOUT = 3.0
+
+
+def producer(settings: Settings, transactional_id: str | None = None) -> AIOKafkaProducer:
+    """A producer that never doubles a batch (idempotent, ``acks=all``); not started yet."""
+    return AIOKafkaProducer(
+        **arguments(settings),
+        acks="all",
+        enable_idempotence=True,
+        compression_type=None if settings.compression == "none" else settings.compression,
+        transactional_id=transactional_id,
+    )
+
+
+async def cut(producer: AIOKafkaProducer) -> None:
+    """Close a producer without sending what waits in it; ``AIOKafkaProducer.stop`` would send it first."""
+    producer._closed = True  # there is no public way to leave without a flush
+    producer._message_accumulator.fail_all(ProducerClosed())
+    sender = producer._sender.sender_task
+    if sender is not None:
+        sender.cancel()
+    await producer.client.close()  # requests under way fail now, instead of at their time-out
+    if sender is not None:
+        with contextlib.suppress(KafkaError):
+            await sender
+
+
+def arguments(settings: Settings) -> dict[str, Any]:
+    """The keyword arguments that aiokafka's consumer, producer and admin client share."""
+    return {
+        "bootstrap_servers": list(settings.brokers),
+        "client_id": settings.group_id,
+        "metadata_max_age_ms": METADATA_MAX_AGE_MS,
+        "request_timeout_ms": REQUEST_TIMEOUT_MS,
+        "security_protocol": settings.security_protocol,
+        "ssl_context": _ssl_context(settings),
+        **_login(settings),
+    }
+
+
+def _login(settings: Settings) -> dict[str, Any]:
+    if not settings.security_protocol.startswith("SASL"):
+        return {}
+    return {
+        "sasl_mechanism": settings.sasl_mechanism,
+        "sasl_plain_username": settings.sasl_username,
+        "sasl_plain_password": settings.sasl_password,
+    }
+
+
+def _ssl_context(settings: Settings) -> ssl.SSLContext | None:
+    if not settings.security_protocol.endswith("SSL"):
+        return None
+    try:
+        context = ssl.create_default_context(cafile=settings.ssl_ca_file)
+    except ssl.SSLError as error:
+        raise SettingsError([f"WORKER_SSL_CA_FILE: holds no certificate that can be read ({error.reason})"]) from None
+    if settings.ssl_cert_file is not None:
+        try:
+            context.load_cert_chain(settings.ssl_cert_file, settings.ssl_key_file, settings.ssl_key_password or "")
+        except ssl.SSLError as error:
+            raise SettingsError(
+                [f"WORKER_SSL_CERT_FILE, WORKER_SSL_KEY_FILE: not a certificate and its key ({error.reason})"]
+            ) from None
+    return context

@@ -1,0 +1,202 @@
+"""What both guarantees share in looking after lanes: assign, hand over, give up.
+
+The life of an assignment, and what a death at each step costs:
+
+1. ``assign``   a new lane for each partition, each in a task of its own, because aiokafka sends no heartbeat while
+                its callback runs. Nothing has been read: nothing is lost.
+2. ``taken``    the fetch hands a batch over; ``accept`` puts it into its lane, decided. Nothing is stored: the next
+                owner reads it again.
+3. the lane     stores outcomes, then its offset moves: see ``at_least_once.py`` and ``transaction.py``.
+4. ``revoke``   lanes finish what they are writing and let go of the rest, offsets are committed, and only then does
+                the group go on. What can't be finished in time is not committed: the next owner does it again.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+from typing import TYPE_CHECKING
+
+from aiokafka.errors import KafkaError
+
+from worker.kafka import positions
+from worker.kafka.retry import Retry
+from worker.observe.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aiokafka import AIOKafkaConsumer
+    from faust.types import TP
+
+    from worker.kafka.lane import Lane
+    from worker.kafka.positions import Start
+    from worker.kafka.records import Batch
+    from worker.observe.metrics import Metrics
+    from worker.rule.outcome import Outcomes
+    from worker.settings import Settings
+
+log = get_logger(__name__)
+
+#: A lane that can't finish within this when its partition is taken away is left to the next owner. Less than the
+#: group's rebalance time-out, or the group would go on without us.
+REVOKE_TIMEOUT = 12.0
+
+
+class Delivery(abc.ABC):
+    """The lanes of this worker."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        *,
+        wake_fetch: Callable[[], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        """Deliver by ``settings``; ``fail`` is told of what no retry can mend."""
+        self.settings = settings
+        self.metrics = metrics
+        self.lanes: dict[TP, Lane] = {}
+        self.wake_fetch = wake_fetch
+        self._fail = fail
+        self._tasks: dict[asyncio.Task[None], TP] = {}
+        self._log_starts: dict[TP, int] = {}
+        self._shown: set[int] = set()
+        self._consumer: AIOKafkaConsumer
+
+    async def start(self, consumer: AIOKafkaConsumer) -> None:
+        """Begin to deliver what ``consumer`` reads."""
+        self._consumer = consumer
+
+    @abc.abstractmethod
+    def _new_lane(self, tp: TP) -> Lane:
+        """A lane of this guarantee."""
+
+    @abc.abstractmethod
+    async def commit(self) -> None:
+        """Commit what is confirmed and not yet committed."""
+
+    @abc.abstractmethod
+    async def stop(self) -> None:
+        """Let go of the producers; lanes have been revoked."""
+
+    @abc.abstractmethod
+    def _abandon(self) -> None:
+        """A lane was cut off while it wrote: nothing of it may still be sent."""
+
+    def wanted(self) -> set[TP]:
+        """Partitions whose lane has room."""
+        return {tp for tp, lane in self.lanes.items() if lane.wants_more}
+
+    def taken(self, batch: Batch) -> None:
+        """The fetch hands over a batch."""
+        self.lanes[batch.tp].taken(batch)
+
+    def accept(self, batch: Batch, outcomes: Outcomes) -> None:
+        """Put a decided batch into its lane, or let it go if the partition is no longer ours."""
+        lane = self.lanes.get(batch.tp)
+        if lane is not None:
+            lane.accept(batch, outcomes)
+
+    def lose(self, tp: TP) -> None:
+        """The log no longer has what comes next in this partition."""
+        lane = self.lanes.get(tp)
+        if lane is not None:
+            lane.lose()
+
+    def assign(self, tps: Iterable[TP]) -> None:
+        """Start a lane for each partition of a new assignment."""
+        tps = list(tps)
+        for partition in self._shown - {tp.partition for tp in tps}:
+            self.metrics.given_up(partition)
+            self._shown.discard(partition)
+        for tp in tps:
+            self._shown.add(tp.partition)
+            lane = self.lanes[tp] = self._new_lane(tp)
+            task = asyncio.create_task(lane.run(), name=f"lane {tp.topic}-{tp.partition}")
+            self._tasks[task] = tp
+            task.add_done_callback(self._lane_ended)
+
+    def _lane_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    async def revoke(self, seconds: float = REVOKE_TIMEOUT) -> int:
+        """Give up all lanes within ``seconds``; returns how many events were left without an outcome."""
+        for lane in self.lanes.values():
+            lane.close()
+        tasks = dict(self._tasks)
+        left = 0
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=seconds)
+            for task in late:
+                tp = tasks[task]
+                left += self.lanes[tp].in_flight
+                log.warning("partition-cut-off", partition=tp.partition, next_offset=self.lanes[tp].confirmed)
+                task.cancel()
+                self._abandon()
+        try:
+            async with asyncio.timeout(seconds):
+                await self.commit()
+        except TimeoutError:
+            log.warning("commit-timed-out", hint="the next owner reads these events again")
+        self.lanes.clear()
+        return left
+
+    def input_partitions(self) -> int:
+        """How many partitions the input topic has."""
+        return len(self._consumer.partitions_for_topic(self.settings.input_topic) or ())
+
+    def seek(self, tp: TP, offset: int) -> None:
+        """Have the partition fetched from ``offset`` on; what was fetched before is thrown away."""
+        self._consumer.seek(tp, offset)
+
+    async def find_start(self, tp: TP) -> Start:
+        """Where a lane begins; asks until the cluster answers."""
+        retry = Retry(log, "start-unknown", partition=tp.partition)
+        while True:
+            try:
+                start = await positions.find(self._consumer, tp, start_from=self.settings.start_from)
+            except KafkaError as error:
+                await retry.pause(error)
+            else:
+                _say(tp, start, self.settings.start_from)
+                return start
+
+    def observe(self) -> None:
+        """Bring the gauges up to date."""
+        for tp, lane in self.lanes.items():
+            committed = lane.committed
+            if committed >= 0:
+                self.metrics.committed(tp.partition, committed, self.lag(tp))
+
+    def lag(self, tp: TP) -> int | None:
+        """Log end minus the committed offset, or the log's start where that is later; None before the first fetch."""
+        lane = self.lanes[tp]
+        end: int | None = self._consumer.highwater(tp)
+        if end is None or lane.committed < 0:
+            return None
+        return max(0, end - max(lane.committed, self._log_starts.get(tp, 0)))
+
+
+def _say(tp: TP, start: Start, start_from: str) -> None:
+    if start.why is positions.Why.LOST:
+        log.warning(
+            "committed-offset-lost",
+            topic=tp.topic,
+            partition=tp.partition,
+            lost=start.lost,
+            goes_on_at=start.offset,
+            start_from=start_from,
+        )
+    elif start.why is positions.Why.COMMITTED:
+        log.info("partition-started", partition=tp.partition, offset=start.offset)
+    else:
+        log.info(
+            "no-committed-offset",
+            partition=tp.partition,
+            starting_at=start.offset,
+            start_from=start_from if start.why is positions.Why.FIRST_START else "earliest (partition added)",
+        )

@@ -1,0 +1,144 @@
+"""A lane: one input partition's way through the worker, from its first offset to the day it is given up.
+
+Every assignment makes new lanes, so nothing read under an old one can be taken for the new one's. What holds a lane
+together is one number, ``position``: a batch is accepted only if it begins where the one before it ended. Whatever is
+late, doubled or out of turn (read before a rebalance and handled after it, read before a transaction was undone)
+does not, and is let go; the fetcher reads on from the position that was sought.
+
+A lane reads ahead by a few batches, then the fetch waits: memory is bounded by ``READ_AHEAD`` fetches a partition.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import time
+from collections import Counter, deque
+from typing import TYPE_CHECKING
+
+from worker.kafka.writer import Work
+from worker.observe.metrics import Tally
+from worker.rule.message import Dropped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from faust.types import TP
+
+    from worker.kafka.records import Batch
+    from worker.observe.metrics import Metrics
+    from worker.rule.outcome import Outcomes
+
+#: Batches of a partition between the fetch and their confirmation: one being written, one decided, one on its way.
+READ_AHEAD = 3
+
+
+class Lane(abc.ABC):
+    """What both guarantees share: accept in order, count what is confirmed, say how far the lane has come."""
+
+    def __init__(self, tp: TP, metrics: Metrics, wake_fetch: Callable[[], None]) -> None:
+        """Make a lane that accepts nothing until it is opened."""
+        self.tp = tp
+        self.confirmed = -1  # every outcome below it is stored; -1 until the lane is open
+        self.last_progress = asyncio.get_running_loop().time()
+        self._metrics = metrics
+        self._wake_fetch = wake_fetch
+        self._is_open = False
+        self._closing = False
+        self._position = -1
+        self._taken: deque[tuple[int, int]] = deque()  # (next offset, records) of each batch read and not confirmed
+        self._queue: deque[Work] = deque()
+        self._arrived = asyncio.Event()
+        metrics.assigned(tp.partition)
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether the fetch may hand over another batch."""
+        return self._is_open and not self._closing and len(self._taken) < READ_AHEAD
+
+    @property
+    def in_flight(self) -> int:
+        """Events read that have no confirmed outcome yet."""
+        return sum(records for _, records in self._taken)
+
+    def taken(self, batch: Batch) -> None:
+        """The fetch hands over a batch; it is on its way to the agent."""
+        self._taken.append((batch.next_offset, len(batch.records)))
+        self._metrics.in_flight(self.tp.partition, self.in_flight)
+
+    @property
+    @abc.abstractmethod
+    def committed(self) -> int:
+        """The next offset after a restart, as the broker knows it; -1 if it knows none from us."""
+
+    def accept(self, batch: Batch, outcomes: Outcomes) -> None:
+        """Take a batch whose outcomes are decided, if it is the one that comes next."""
+        if batch.position != self._position or self._closing:
+            return
+        self._position = batch.next_offset
+        self._queue.append(Work(batch, outcomes, asyncio.get_running_loop().time()))
+        self._arrived.set()
+
+    def lose(self) -> None:
+        """What comes next is no longer in the log: finish what was read, then look for a new start."""
+        self._is_open = False
+        self._arrived.set()
+
+    def close(self) -> None:
+        """Finish what is being written and stop; what waits behind it is read again by the next owner."""
+        self._closing = True
+        self._arrived.set()
+
+    @abc.abstractmethod
+    async def run(self) -> None:
+        """Work until closed. Raises only what no retry can mend."""
+
+    def _open(self, offset: int) -> None:
+        """Go on at ``offset``, whatever was under way before."""
+        self._position = self.confirmed = offset
+        self._taken.clear()
+        self._queue.clear()
+        self._is_open = True
+        self.last_progress = asyncio.get_running_loop().time()
+        self._wake_fetch()
+
+    async def _next(self, until: float | None = None) -> Work | None:
+        """Wait for the next batch; None when the lane closes or is lost, or the loop's time reaches ``until``."""
+        while not self._queue and self._is_open and not self._closing:
+            self._arrived.clear()
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._arrived.wait()
+            except TimeoutError:
+                return None
+        return self._queue.popleft() if self._queue and not self._closing else None
+
+    def _finish(self, work: Work) -> None:
+        """Every outcome of the batch is stored: count them, and move on."""
+        now = asyncio.get_running_loop().time()
+        self.confirmed = work.batch.next_offset
+        self.last_progress = now
+        while self._taken and self._taken[0][0] <= self.confirmed:
+            self._taken.popleft()
+        self._metrics.confirmed(self.tp.partition, tally(work.outcomes), now - work.taken_at, _age(work.batch))
+        self._metrics.in_flight(self.tp.partition, self.in_flight)
+        self._wake_fetch()
+
+
+def tally(outcomes: Outcomes) -> Tally:
+    """Count a batch's outcomes; ``consumed`` is their sum."""
+    each = outcomes.each
+    produced = sum(type(outcome) is bytes for outcome in each)
+    if produced == len(each):
+        return Tally(produced, {}, {}, len(outcomes.roles_replaced))
+    others = [outcome for outcome in each if not isinstance(outcome, bytes)]
+    dropped: Counter[str] = Counter(outcome.reason for outcome in others if isinstance(outcome, Dropped))
+    dead: Counter[str] = Counter(outcome.reason for outcome in others if not isinstance(outcome, Dropped))
+    return Tally(produced, dropped, dead, len(outcomes.roles_replaced))
+
+
+def _age(batch: Batch) -> float | None:
+    """Seconds since the batch's first event came to be; the clock is the wall's, as the timestamp's was."""
+    if not batch.records:
+        return None
+    return time.time() - batch.records[0].timestamp / 1000

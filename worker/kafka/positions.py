@@ -1,0 +1,81 @@
+"""Where a partition starts, and what is said when the committed offset is gone.
+
+Decided here, from offsets alone; read from and told to Kafka in ``find``. An offset is always the next one to read.
+
+A group that has never committed starts by ``START_FROM``. A partition added later is read from its first event
+whatever ``START_FROM`` says: its events came while the group was at work. The two look the same from one partition, so
+every start is committed at once with the group's generation as metadata: a partition without a commit is new to an
+old group exactly when another one carries a commit of an earlier generation. This needs no memory and survives
+restarts.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from aiokafka import AIOKafkaConsumer
+
+
+class Why(enum.Enum):
+    """How a start was found."""
+
+    COMMITTED = "committed"
+    FIRST_START = "no committed offset"
+    ADDED = "partition added"
+    LOST = "committed offset is gone"
+
+
+class Start(NamedTuple):
+    """Go on at ``offset``; ``lost`` is the committed offset that no longer exists, if that is why."""
+
+    offset: int
+    why: Why
+    lost: int | None = None
+
+
+def choose(committed: int | None, log_start: int, log_end: int, *, start_from: str, added: bool) -> Start:
+    """Decide where a partition starts (``START_FROM`` is ``earliest`` or ``latest``)."""
+    by_setting = log_start if start_from == "earliest" else log_end
+    if committed is None:
+        return Start(log_start, Why.ADDED) if added else Start(by_setting, Why.FIRST_START)
+    if log_start <= committed <= log_end:
+        return Start(committed, Why.COMMITTED)
+    # Deleted by retention or DeleteRecords (before the start), or the topic was made again (past the end).
+    return Start(by_setting, Why.LOST, lost=committed)
+
+
+def metadata(generation: int) -> str:
+    """What a commit carries beside its offset."""
+    return f"generation={generation}"
+
+
+def was_added(commits: Iterable[OffsetAndMetadata], generation: int) -> bool:
+    """Whether the group was at work before this generation, seen from its commits on the same topic."""
+    return any(commit.metadata != metadata(generation) for commit in commits)
+
+
+async def find(consumer: AIOKafkaConsumer, tp: TopicPartition, *, start_from: str) -> Start:
+    """Read the committed offset and the log's bounds, and choose.
+
+    Raises ``KafkaError`` when the cluster refuses; waits while it can't be reached.
+    """
+    coordinator = consumer._coordinator  # the public call reads one partition and drops the metadata
+    partitions = consumer.partitions_for_topic(tp.topic) or {tp.partition}
+    siblings = [TopicPartition(tp.topic, partition) for partition in sorted(partitions | {tp.partition})]
+    commits: Mapping[TopicPartition, OffsetAndMetadata] = await coordinator.fetch_committed_offsets(siblings)
+    own = commits.get(tp)
+    log_start = (await consumer.beginning_offsets([tp]))[tp]
+    log_end = (await consumer.end_offsets([tp]))[tp]
+    return choose(
+        own.offset if own is not None else None,
+        log_start,
+        log_end,
+        start_from=start_from,
+        added=was_added(commits.values(), coordinator.generation),
+    )

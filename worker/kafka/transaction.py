@@ -1,0 +1,185 @@
+"""Exactly once: output, dead letters and the offset in one transaction, one transactional producer a partition.
+
+aiokafka speaks TxnOffsetCommit v0, which carries no group generation (KIP-447), so the group does not fence a worker
+that lost its partition. One ``transactional.id`` for each input partition does (KIP-98). A *session* is:
+
+1. init    InitProducerId fences every earlier session of the partition, and returns only when the transaction that
+           one left open has ended, either way, its offsets with it
+2. read    the committed offset
+3. seek    there
+4. begin   a transaction, store outcomes, add the offset, commit; again and again
+
+Why each event counts once: two sessions of one partition are ordered by their inits. All that the earlier one did is
+committed before the later one reads the offset (1 before 2), or it never will be: its epoch is fenced. So every
+committed transaction begins at the offset where the one before it ended, whoever ran it. What the group believes, who
+freezes or dies, how often partitions move: nothing of it matters to this.
+
+What each event costs, at the step where it strikes:
+
+- killed, or partition taken away before 4's commit: the transaction is aborted by the next init; done again
+- frozen past the session time-out, then awake (a zombie): its next call is fenced; it looks for its partitions anew
+- a late init by a zombie: it fences the rightful owner and ends that one's transaction, then reads the offset like
+  anyone; what it commits counts, and the rightful owner, fenced, makes a new session and reads on from there
+- killed between commit and its answer: the next session reads the offset, and finds out
+- two rebalances in a row, or a revoke while 1 waits: the session is cancelled; nothing was begun
+
+There is no explicit abort. The one way out of a transaction that is not committed is the next session's init, ours or
+another owner's: one path, the same for a fence, a refused record, an unknown outcome and a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aiokafka.errors import KafkaError
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
+
+from worker.kafka import connection, positions
+from worker.kafka.delivery import Delivery
+from worker.kafka.lane import Lane
+from worker.kafka.retry import Retry
+from worker.kafka.writer import REFUSED, Writer
+from worker.observe.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiokafka import AIOKafkaProducer
+    from faust.types import TP
+
+    from worker.kafka.topics import Limits
+    from worker.kafka.writer import Work
+    from worker.observe.metrics import Metrics
+    from worker.settings import Settings
+
+log = get_logger(__name__)
+
+#: Events in one transaction at most, so that what an abort costs does not grow with the commit interval.
+MAX_TRANSACTION = 200_000
+
+
+class ExactlyOnce(Delivery):
+    """Lanes that each have a producer of their own."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        limits: Limits,
+        *,
+        wake_fetch: Callable[[], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        """See ``Delivery``."""
+        super().__init__(settings, metrics, wake_fetch=wake_fetch, fail=fail)
+        self._limits = limits
+
+    def _new_lane(self, tp: TP) -> Lane:
+        return _Lane(tp, self, self._limits)
+
+    async def commit(self) -> None:
+        """Nothing to do: a lane commits its own offset, in its transaction."""
+
+    async def stop(self) -> None:
+        """Nothing to do: a lane closes its producer when it ends."""
+
+    def _abandon(self) -> None:
+        """Nothing to do: what is not committed is aborted by the next owner's init."""
+
+    def offset_for(self, offset: int) -> OffsetAndMetadata:
+        """What is committed with a transaction."""
+        return OffsetAndMetadata(offset, positions.metadata(self._consumer._coordinator.generation))
+
+
+class _SessionOverError(Exception):
+    """The session can't go on; the next one reads the committed offset and does what is left."""
+
+
+class _Lane(Lane):
+    """One session after another, until the partition is given up. It is the writer's channel, too."""
+
+    producer: AIOKafkaProducer
+
+    def __init__(self, tp: TP, delivery: ExactlyOnce, limits: Limits) -> None:
+        super().__init__(tp, delivery.metrics, delivery.wake_fetch)
+        settings = delivery.settings
+        self._delivery = delivery
+        self._settings = settings
+        self._transactional_id = f"{settings.group_id}-{tp.topic}-{tp.partition}"
+        self._writer = Writer(self, settings, limits, delivery.input_partitions)
+        self._retry = Retry(log, "session-over", partition=tp.partition)
+        self._unsettled: list[Work] = []  # whether their commit came through is not known yet
+
+    @property
+    def committed(self) -> int:
+        return self.confirmed
+
+    async def failed(self, producer: AIOKafkaProducer, error: Exception, *, refused: bool) -> None:  # noqa: ARG002
+        """Whatever is not stored ends the session: the sequence has a gap, or the producer is fenced."""
+        raise _SessionOverError from error
+
+    async def run(self) -> None:
+        while not self._closing:
+            self.producer = connection.producer(self._settings, self._transactional_id)
+            try:
+                await self._session()
+            except (KafkaError, _SessionOverError) as error:
+                self._is_open = False
+                if not isinstance(error.__cause__, REFUSED):
+                    await self._retry.pause(error.__cause__ or error)
+            finally:
+                await connection.cut(self.producer)
+
+    async def _session(self) -> None:
+        await self.producer.start()
+        start = await self._delivery.find_start(self.tp)  # after the init, never before it
+        self._settle(start.offset)
+        self._delivery.seek(self.tp, start.offset)
+        self._open(start.offset)
+        if start.why is not positions.Why.COMMITTED:
+            await self._commit_only(start.offset)
+        while (work := await self._next()) is not None:
+            await self._transaction(work)
+            self._retry.reset()
+
+    async def _transaction(self, first: Work) -> None:
+        """Store as many batches as come within the commit interval, and their offset, as one."""
+        now = asyncio.get_running_loop().time
+        until = now() + self._settings.commit_interval
+        works: list[Work] = []
+        events = 0
+        work: Work | None = first
+        await self.producer.begin_transaction()
+        while work is not None:
+            await self._writer.write(work)
+            works.append(work)
+            events += len(work.batch.records)
+            work = await self._next(until) if events < MAX_TRANSACTION and now() < until else None
+        self._unsettled = works
+        await self._commit(works[-1].batch.next_offset)
+        self._settle(works[-1].batch.next_offset)
+
+    async def _commit_only(self, offset: int) -> None:
+        """Make the start a committed one; see positions.py."""
+        await self.producer.begin_transaction()
+        await self._commit(offset)
+
+    async def _commit(self, offset: int) -> None:
+        try:
+            await self.producer.send_offsets_to_transaction(
+                {TopicPartition(*self.tp): self._delivery.offset_for(offset)}, self._settings.group_id
+            )
+            await self.producer.commit_transaction()
+        except KafkaError:
+            self._metrics.commits.labels("failed").inc()
+            raise
+        self._metrics.commits.labels("ok").inc()
+
+    def _settle(self, committed: int) -> None:
+        """Count what was written, now that the committed offset says whether it counts."""
+        if self._unsettled and self._unsettled[-1].batch.next_offset == committed:
+            for work in self._unsettled:
+                self._finish(work)
+            self._writer.forget()
+        self._unsettled = []

@@ -1,0 +1,273 @@
+"""Outcomes to record batches, record batches to the broker.
+
+``Writer.write`` is the way out of a batch of events: it returns when the broker has confirmed every message and every
+dead letter of it. To each partition it sends one record batch after the other and waits for each: a batch that is
+refused leaves a gap in the producer's sequence, and a broker with no memory of the producer would take the batch
+behind the gap, out of order (KIP-98). The time this costs is used by the partitions beside it.
+
+What can't be stored becomes a dead letter here: a message larger than its topic takes, or one the broker refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+
+from aiokafka import errors as kafka_errors
+from aiokafka.partitioner import murmur2
+from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.structs import TopicPartition
+
+from worker.kafka import dead_letters
+from worker.rule.event import Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aiokafka import AIOKafkaProducer
+
+    from worker.kafka.dead_letters import DeadLetter
+    from worker.kafka.records import Batch
+    from worker.kafka.topics import Limits
+    from worker.rule.event import UnreadableReason
+    from worker.rule.outcome import Outcomes
+    from worker.settings import Settings
+
+
+class InvalidRecordError(kafka_errors.BrokerResponseError):  # type: ignore[misc] # aiokafka has no types
+    """The broker refuses a record for what it is, such as one without a key in a compacted topic."""
+
+    errno = 87
+    message = "INVALID_RECORD"
+    description = "The broker refused the record."
+
+
+# aiokafka 0.14 does not know code 87 and would report the same UnknownError as for a fault of the broker. The two must
+# not be mistaken for each other: one makes a dead letter, the other is tried again.
+kafka_errors.kafka_errors.setdefault(InvalidRecordError.errno, InvalidRecordError)
+
+_TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
+REFUSED = (*_TOO_LARGE, kafka_errors.InvalidTimestampError, InvalidRecordError)
+
+
+class Work(NamedTuple):
+    """A batch of events and what is to become of each; ``taken_at`` is the loop's time at which it was read."""
+
+    batch: Batch
+    outcomes: Outcomes
+    taken_at: float
+
+
+class Channel(Protocol):
+    """A producer as the writer sees it; the two guarantees differ in what ``failed`` does."""
+
+    @property
+    def producer(self) -> AIOKafkaProducer:
+        """The producer in use now."""
+
+    async def failed(self, producer: AIOKafkaProducer, error: Exception, *, refused: bool) -> None:
+        """A record batch sent by ``producer`` was not stored: return to have it sent again, or raise to give up.
+
+        ``refused``: the broker is well and will not take this batch; what comes instead can be sent at once.
+        """
+
+
+class Writer:
+    """Stores the outcomes of one input partition, in order.
+
+    It remembers what a broker refused until that is settled, because exactly once a refusal undoes the transaction and
+    the same events come again.
+    """
+
+    def __init__(
+        self, channel: Channel, settings: Settings, limits: Limits, input_partitions: Callable[[], int]
+    ) -> None:
+        """Write through ``channel`` to the topics of ``settings``, within ``limits``."""
+        self._channel = channel
+        self._input_partitions = input_partitions
+        self._settings = settings
+        self._limits = limits
+        self._refusals = Refusals()
+
+    async def write(self, work: Work) -> None:
+        """Store every message, then every dead letter. Returns when the broker has confirmed them all."""
+        each = work.outcomes.each
+        messages = [index for index, outcome in enumerate(each) if type(outcome) is bytes]
+        if messages:
+            await self._to_each_partition(self._settings.output_topic, messages, _Messages(work, self._refusals))
+        dead = [index for index, outcome in enumerate(each) if type(outcome) is Unreadable]
+        if dead:
+            letters = _DeadLetters(work, self._refusals, self._settings.group_id)
+            await self._to_each_partition(self._settings.dead_letter_topic, dead, letters)
+
+    def forget(self) -> None:
+        """What was written is settled."""
+        self._refusals = Refusals()
+
+    async def _to_each_partition(self, topic: str, indices: list[int], cargo: _Cargo) -> None:
+        shares = await self._by_partition(topic, indices, cargo.batch)
+        if len(shares) == 1:  # the usual case, without a task of its own
+            ((partition, share),) = shares.items()
+            await self._ship(TopicPartition(topic, partition), share, cargo)
+            return
+        async with asyncio.TaskGroup() as group:
+            for partition, share in shares.items():
+                group.create_task(self._ship(TopicPartition(topic, partition), share, cargo))
+
+    async def _by_partition(self, topic: str, indices: list[int], batch: Batch) -> dict[int, list[int]]:
+        """The input's partition where both topics have as many, else Kafka's default partitioning (contract, 1)."""
+        there = await self._partition_count(topic)
+        if there == self._input_partitions():
+            return {batch.tp.partition: indices}
+        shares: dict[int, list[int]] = {}
+        for index in indices:
+            key = batch.records[index].key
+            partition = batch.tp.partition % there if key is None else (murmur2(key) & 0x7FFFFFFF) % there
+            shares.setdefault(partition, []).append(index)
+        return shares
+
+    async def _partition_count(self, topic: str) -> int:
+        while True:
+            producer = self._channel.producer
+            try:
+                return len(await producer.partitions_for(topic))
+            except kafka_errors.KafkaError as error:
+                await self._channel.failed(producer, error, refused=False)
+
+    async def _ship(self, to: TopicPartition, indices: list[int], cargo: _Cargo) -> None:
+        """Send ``indices`` to one partition, one record batch after the other, each confirmed before the next."""
+        while indices := cargo.shippable(indices):
+            producer = self._channel.producer
+            limit = self._limits.of(to.topic)
+            builder = _builder(producer, limit)
+            share = indices[: self._refusals.at_most]
+            count = cargo.load(builder, share)
+            if count == 1 and not _fits(builder, limit):
+                cargo.refused(indices[0], "too-large", f"{builder.size()} bytes; {to.topic} takes {limit}")
+                continue
+            try:
+                await (await producer.send_batch(builder, to.topic, partition=to.partition))
+            except REFUSED as error:
+                if count > 1:
+                    self._refusals.at_most = count // 2  # one of them it is: find it
+                else:
+                    reason: UnreadableReason = "too-large" if isinstance(error, _TOO_LARGE) else "rejected"
+                    cargo.refused(indices[0], reason, f"{to.topic} refused it: {error.message}")
+                await self._channel.failed(producer, error, refused=True)
+            except kafka_errors.KafkaError as error:
+                await self._channel.failed(producer, error, refused=False)
+            else:
+                indices = indices[count:]
+
+
+@dataclasses.dataclass(slots=True)
+class Refusals:
+    """What the broker would not take, by input offset, and how many records it is given at a time meanwhile."""
+
+    messages: dict[int, Unreadable] = dataclasses.field(default_factory=dict)
+    letters: dict[int, DeadLetter] = dataclasses.field(default_factory=dict)
+    at_most: int | None = None
+
+
+class _Cargo(Protocol):
+    """What goes to one topic."""
+
+    batch: Batch
+
+    def shippable(self, indices: list[int]) -> list[int]:
+        """Which of them still go to this topic."""
+
+    def load(self, builder: BatchBuilder, indices: Sequence[int]) -> int:
+        """Fill a record batch with as many as fit, at least one; returns how many."""
+
+    def refused(self, index: int, reason: UnreadableReason, detail: str) -> None:
+        """The record at ``index`` can't be stored as it is."""
+
+
+class _Messages:
+    def __init__(self, work: Work, refusals: Refusals) -> None:
+        self.batch = work.batch
+        self._outcomes = work.outcomes
+        self._refused = refusals.messages
+        if self._refused:
+            for index, record in enumerate(work.batch.records):
+                if record.offset in self._refused:
+                    self._to_dead_letter(index)
+
+    def shippable(self, indices: list[int]) -> list[int]:
+        if not self._refused:
+            return indices
+        return [index for index in indices if type(self._outcomes.each[index]) is bytes]
+
+    def load(self, builder: BatchBuilder, indices: Sequence[int]) -> int:
+        """Key, headers and timestamp are the input record's own (contract, section 1)."""
+        append = builder._builder.append  # without the two Python layers above it
+        records, each = self.batch.records, self._outcomes.each
+        count = 0
+        for index in indices:
+            record = records[index]
+            if append(count, record.timestamp, record.key, each[index], record.headers) is None:
+                break
+            count += 1
+        return _loaded(builder, count)
+
+    def refused(self, index: int, reason: UnreadableReason, detail: str) -> None:
+        """A message that can't be stored makes its event a dead letter."""
+        self._refused[self.batch.records[index].offset] = Unreadable(reason, detail)
+        self._to_dead_letter(index)
+
+    def _to_dead_letter(self, index: int) -> None:
+        self._outcomes.each[index] = self._refused[self.batch.records[index].offset]
+        self._outcomes.roles_replaced.discard(index)
+
+
+class _DeadLetters:
+    def __init__(self, work: Work, refusals: Refusals, group: str) -> None:
+        self.batch = work.batch
+        self._shortened = refusals.letters
+        self._each = work.outcomes.each
+        self._group = group
+
+    def shippable(self, indices: list[int]) -> list[int]:
+        return indices
+
+    def load(self, builder: BatchBuilder, indices: Sequence[int]) -> int:
+        append = builder._builder.append
+        count = 0
+        for index in indices:
+            letter = self._letter(index)
+            if append(count, letter.timestamp, letter.key, letter.value, letter.headers) is None:
+                break
+            count += 1
+        return _loaded(builder, count)
+
+    def refused(self, index: int, reason: UnreadableReason, detail: str) -> None:  # noqa: ARG002
+        """Try with less: first without the value, then with our own headers only."""
+        letter = self._letter(index)
+        shorter = letter.bare() if letter.value is None else letter.without_value()
+        self._shortened[self.batch.records[index].offset] = shorter
+
+    def _letter(self, index: int) -> DeadLetter:
+        record = self.batch.records[index]
+        if (shortened := self._shortened.get(record.offset)) is not None:
+            return shortened
+        return dead_letters.build(record, self.batch.tp, cast("Unreadable", self._each[index]), self._group)
+
+
+def _builder(producer: AIOKafkaProducer, limit: int) -> BatchBuilder:
+    accumulator = producer._message_accumulator  # create_batch() allows one size for all topics
+    manager = producer._txn_manager
+    transactional = manager is not None and manager.transactional_id is not None
+    return BatchBuilder(limit, accumulator._compression_type, is_transactional=transactional)
+
+
+def _loaded(builder: BatchBuilder, count: int) -> int:
+    builder._relative_offset = count  # append() of the layer above would have counted
+    builder.close()
+    return count
+
+
+def _fits(builder: BatchBuilder, limit: int) -> bool:
+    """A batch of several always fits; a single record is taken whatever its size, and may shrink when compressed."""
+    return builder.size() <= limit or len(builder._build()) <= limit

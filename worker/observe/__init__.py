@@ -1,0 +1,1 @@
+"""What the worker shows: metrics, health, a status page, logs."""

@@ -1,0 +1,1 @@
+"""The rule, pure: a record's value in, an outcome out. No Kafka, no asyncio, no clock, no logging."""

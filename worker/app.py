@@ -111,10 +111,10 @@ class WorkerApp(faust.App):
         self.flow_control.suspend()
         self.flow_control.clear()
 
-    async def drain(self, seconds: float) -> int:
-        """Take nothing more, finish what is being written, commit; returns how many events had to be left."""
+    async def drain(self, seconds: float) -> bool:
+        """Take nothing more, finish what is being written, commit; False if something had to be left."""
         self._stop_flow()
-        return await self.delivery.revoke(seconds)
+        return await self.delivery.drain(seconds)
 
     async def _stop_consumer(self) -> None:
         """Drained already; the consumer stops as any other service."""

@@ -72,20 +72,20 @@ class _Process:
         error = app.failure.exception() if app.failure.done() else None
         if error is not None:
             log.error("worker-failed", error=describe(error))
-        left = await self._shut_down(app)
-        if left:
-            log.error("worker-stopped", left_in_flight=left, hint="not committed: read again after a restart")
+        clean = await self._shut_down(app)
+        if not clean:
+            log.error("worker-stopped", hint="not everything could be finished and committed; it is read again")
         else:
             log.info("worker-stopped")
-        return 1 if error is not None or left else 0
+        return 0 if error is None and clean else 1
 
-    async def _shut_down(self, app: WorkerApp) -> int:
+    async def _shut_down(self, app: WorkerApp) -> bool:
         stopping = asyncio.get_running_loop().time()
-        left = await app.drain(max(self._settings.shutdown_timeout - _LEAVE_SECONDS, 0.1))
+        clean = await app.drain(max(self._settings.shutdown_timeout - _LEAVE_SECONDS, 0.1))
         closing = asyncio.create_task(self._close(app))
         await asyncio.wait([closing], timeout=_LEAVE_SECONDS)
         log.debug("closed", seconds=asyncio.get_running_loop().time() - stopping, done=closing.done())
-        return left
+        return clean
 
     async def _close(self, app: WorkerApp) -> None:
         await app.delivery.stop()

@@ -65,12 +65,12 @@ class AtLeastOnce(Delivery):
     def _new_lane(self, tp: TP) -> Lane:
         return _Lane(tp, self, Writer(self._producer, self.settings, self._limits, self.input_partitions))
 
-    async def commit(self) -> None:
+    async def commit(self) -> bool:
         """Commit every lane's confirmed offset in one request; a refusal is left to the next try or owner."""
         async with self._committing:
             lanes = [lane for lane in self._own_lanes() if lane.confirmed > lane.committed]
             if not lanes:
-                return
+                return True
             generation = self._consumer._coordinator.generation
             offsets = {
                 TopicPartition(*lane.tp): OffsetAndMetadata(lane.confirmed, positions.metadata(generation))
@@ -81,14 +81,15 @@ class AtLeastOnce(Delivery):
             except (CommitFailedError, IllegalStateError) as error:
                 # The group has moved on. What is stored and not committed is read again by the next owner.
                 log.info("commit-refused", reason=describe(error))
-                self.metrics.commits.labels("failed").inc()
             except KafkaError as error:
                 log.warning("commit-failed", error=describe(error))
-                self.metrics.commits.labels("failed").inc()
             else:
                 self.metrics.commits.labels("ok").inc()
                 for lane in lanes:
                     lane.set_committed(offsets[TopicPartition(*lane.tp)].offset)
+                return True
+            self.metrics.commits.labels("failed").inc()
+            return False
 
     async def stop(self) -> None:
         """Let go of the producer; lanes have been revoked."""

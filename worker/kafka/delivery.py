@@ -41,6 +41,8 @@ log = get_logger(__name__)
 #: A lane that can't finish within this when its partition is taken away is left to the next owner. Less than the
 #: group's rebalance time-out, or the group would go on without us.
 REVOKE_TIMEOUT = 12.0
+#: How long a stop waits for a broker that is not even connected.
+UNREACHABLE_SECONDS = 5.0
 
 
 class Delivery(abc.ABC):
@@ -59,10 +61,11 @@ class Delivery(abc.ABC):
         self.metrics = metrics
         self.lanes: dict[TP, Lane] = {}
         self.wake_fetch = wake_fetch
-        self._fail = fail
+        self.fail = fail
         self._tasks: dict[asyncio.Task[None], TP] = {}
         self._log_starts: dict[TP, int] = {}
         self._shown: set[int] = set()
+        self._stopping = False
         self._consumer: AIOKafkaConsumer
 
     async def start(self, consumer: AIOKafkaConsumer) -> None:
@@ -74,8 +77,8 @@ class Delivery(abc.ABC):
         """A lane of this guarantee."""
 
     @abc.abstractmethod
-    async def commit(self) -> None:
-        """Commit what is confirmed and not yet committed."""
+    async def commit(self) -> bool:
+        """Commit what is confirmed and not yet committed; False if some of it could not be."""
 
     @abc.abstractmethod
     async def stop(self) -> None:
@@ -106,8 +109,8 @@ class Delivery(abc.ABC):
             lane.lose()
 
     def assign(self, tps: Iterable[TP]) -> None:
-        """Start a lane for each partition of a new assignment."""
-        tps = list(tps)
+        """Start a lane for each partition of a new assignment, unless the worker is on its way out."""
+        tps = [] if self._stopping else list(tps)
         for partition in self._shown - {tp.partition for tp in tps}:
             self.metrics.given_up(partition)
             self._shown.discard(partition)
@@ -121,29 +124,49 @@ class Delivery(abc.ABC):
     def _lane_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error)
+            self.fail(error)
 
-    async def revoke(self, seconds: float = REVOKE_TIMEOUT) -> int:
-        """Give up all lanes within ``seconds``; returns how many events were left without an outcome."""
+    async def revoke(self, seconds: float = REVOKE_TIMEOUT) -> bool:
+        """Give up all lanes within ``seconds``; False if something had to be left for the next owner to do again."""
+        deadline = asyncio.get_running_loop().time() + seconds
         for lane in self.lanes.values():
             lane.close()
-        tasks = dict(self._tasks)
-        left = 0
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=seconds)
-            for task in late:
-                tp = tasks[task]
-                left += self.lanes[tp].in_flight
-                log.warning("partition-cut-off", partition=tp.partition, next_offset=self.lanes[tp].confirmed)
-                task.cancel()
-                self._abandon()
+        clean = await self._lanes_end(deadline)
         try:
-            async with asyncio.timeout(seconds):
-                await self.commit()
+            async with asyncio.timeout_at(deadline):
+                committed = await self.commit()
         except TimeoutError:
-            log.warning("commit-timed-out", hint="the next owner reads these events again")
+            committed = False
+        if not committed:
+            log.warning("commit-left", hint="what was stored since the last commit will be done again")
         self.lanes.clear()
-        return left
+        return clean and committed
+
+    async def _lanes_end(self, deadline: float) -> bool:
+        """Wait for lanes to finish what they are writing, and cut off those that can't."""
+        tasks = dict(self._tasks)
+        if not tasks:
+            return True
+        _, late = await asyncio.wait(tasks, timeout=max(deadline - asyncio.get_running_loop().time(), 0))
+        for task in late:
+            task.cancel()
+            lane = self.lanes[tasks[task]]
+            log.warning(
+                "partition-cut-off",
+                partition=lane.tp.partition,
+                left_in_flight=lane.in_flight,
+                next_offset=lane.confirmed,
+            )
+        if late:
+            self._abandon()
+            await asyncio.wait(late)
+        return not late
+
+    async def drain(self, seconds: float) -> bool:
+        """Give up all lanes for good; see ``revoke``."""
+        self._stopping = True
+        connected = any(connection.connected() for connection in self._consumer._client._conns.values())  # noqa: SLF001
+        return await self.revoke(seconds if connected else min(seconds, UNREACHABLE_SECONDS))
 
     def input_partitions(self) -> int:
         """How many partitions the input topic has."""

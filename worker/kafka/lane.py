@@ -1,9 +1,8 @@
 """A lane: one input partition's way through the worker, from its first offset to the day it is given up.
 
-Every assignment makes new lanes, so nothing read under an old one can be taken for the new one's. What holds a lane
-together is one number, ``position``: a batch is accepted only if it begins where the one before it ended. Whatever is
-late, doubled or out of turn (read before a rebalance and handled after it, read before a transaction was undone)
-does not, and is let go; the fetcher reads on from the position that was sought.
+Every assignment makes new lanes, and a lane accepts only what was read for it since it was last opened: what was read
+before a rebalance, or before a transaction was undone, and comes late through the agent is let go. What it accepts must
+begin where the batch before it ended, or the worker stops: a gap or a repeat here is a fault of ours.
 
 A lane reads ahead by a few batches, then the fetch waits: memory is bounded by ``READ_AHEAD`` fetches a partition.
 """
@@ -33,6 +32,10 @@ if TYPE_CHECKING:
 READ_AHEAD = 3
 
 
+class OutOfTurnError(Exception):
+    """A batch does not begin where the one before it ended; going on would lose or double events."""
+
+
 class Lane(abc.ABC):
     """What both guarantees share: accept in order, count what is confirmed, say how far the lane has come."""
 
@@ -46,7 +49,7 @@ class Lane(abc.ABC):
         self._is_open = False
         self._closing = False
         self._position = -1
-        self._taken: deque[tuple[int, int]] = deque()  # (next offset, records) of each batch read and not confirmed
+        self._taken: deque[Batch] = deque()  # read for this lane and not confirmed
         self._queue: deque[Work] = deque()
         self._arrived = asyncio.Event()
         metrics.assigned(tp.partition)
@@ -59,11 +62,11 @@ class Lane(abc.ABC):
     @property
     def in_flight(self) -> int:
         """Events read that have no confirmed outcome yet."""
-        return sum(records for _, records in self._taken)
+        return sum(len(batch.records) for batch in self._taken)
 
     def taken(self, batch: Batch) -> None:
         """The fetch hands over a batch; it is on its way to the agent."""
-        self._taken.append((batch.next_offset, len(batch.records)))
+        self._taken.append(batch)
         self._metrics.in_flight(self.tp.partition, self.in_flight)
 
     @property
@@ -72,9 +75,11 @@ class Lane(abc.ABC):
         """The next offset after a restart, as the broker knows it; -1 if it knows none from us."""
 
     def accept(self, batch: Batch, outcomes: Outcomes) -> None:
-        """Take a batch whose outcomes are decided, if it is the one that comes next."""
-        if batch.position != self._position or self._closing:
+        """Take a batch whose outcomes are decided."""
+        if self._closing or not any(taken is batch for taken in self._taken):
             return
+        if batch.position != self._position:
+            raise OutOfTurnError(f"{self.tp}: offset {batch.position} came where {self._position} was due")
         self._position = batch.next_offset
         self._queue.append(Work(batch, outcomes, asyncio.get_running_loop().time()))
         self._arrived.set()
@@ -104,7 +109,7 @@ class Lane(abc.ABC):
 
     async def _next(self, until: float | None = None) -> Work | None:
         """Wait for the next batch; None when the lane closes or is lost, or the loop's time reaches ``until``."""
-        while not self._queue and self._is_open and not self._closing:
+        while not self._queue and (self._is_open or self._taken) and not self._closing:
             self._arrived.clear()
             try:
                 async with asyncio.timeout_at(until):
@@ -118,7 +123,7 @@ class Lane(abc.ABC):
         now = asyncio.get_running_loop().time()
         self.confirmed = work.batch.next_offset
         self.last_progress = now
-        while self._taken and self._taken[0][0] <= self.confirmed:
+        while self._taken and self._taken[0].next_offset <= self.confirmed:
             self._taken.popleft()
         self._metrics.confirmed(self.tp.partition, tally(work.outcomes), now - work.taken_at, _age(work.batch))
         self._metrics.in_flight(self.tp.partition, self.in_flight)

@@ -17,7 +17,7 @@ from aiokafka.errors import CorruptRecordException
 from faust.types import TP
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Sequence
+    from collections.abc import Container, Sequence
 
     from aiokafka import AIOKafkaConsumer
 
@@ -50,12 +50,13 @@ class Batch(NamedTuple):
     next_offset: int
 
 
-def take(consumer: AIOKafkaConsumer, wanted: Container[TP]) -> Iterator[Batch]:
+def take(consumer: AIOKafkaConsumer, wanted: Container[TP]) -> list[Batch]:
     """Hand over what has been fetched for the wanted partitions, one batch each.
 
-    Raises what a fetch failed with (``OffsetOutOfRangeError``, ``TopicAuthorizationFailedError``, …); the partition
-    is fetched again at the next call.
+    Raises what a fetch failed with (``OffsetOutOfRangeError``, ``TopicAuthorizationFailedError``, …), but only when
+    there is nothing to hand over: a batch that has been taken and then lost in a raise would leave a gap.
     """
+    batches: list[Batch] = []
     fetcher = consumer._fetcher  # see the module's docstring
     fetched: dict[Any, FetchResult | FetchError] = fetcher._records
     for key in list(fetched):
@@ -64,8 +65,10 @@ def take(consumer: AIOKafkaConsumer, wanted: Container[TP]) -> Iterator[Batch]:
             continue
         result = fetched[key]
         if isinstance(result, FetchError):
-            _fetch_again(fetcher, key)
-            result.check_raise()
+            if not batches:
+                _fetch_again(fetcher, key)
+                result.check_raise()
+            continue
         if not result.check_assignment(key):
             _fetch_again(fetcher, key)  # the position was moved meanwhile: these records are not what comes next
             continue
@@ -75,11 +78,14 @@ def take(consumer: AIOKafkaConsumer, wanted: Container[TP]) -> Iterator[Batch]:
             records = _unpack(source)
         except CorruptRecordException:
             _fetch_again(fetcher, key)
-            raise
+            if not batches:
+                raise
+            continue
         result._update_position()
         if not source._records.has_next():
             _fetch_again(fetcher, key)
-        yield Batch(tp, position, records, source.next_fetch_offset)
+        batches.append(Batch(tp, position, records, source.next_fetch_offset))
+    return batches
 
 
 def _fetch_again(fetcher: Any, key: Any) -> None:  # noqa: ANN401

@@ -78,8 +78,9 @@ class ExactlyOnce(Delivery):
     def _new_lane(self, tp: TP) -> Lane:
         return _Lane(tp, self, self._limits)
 
-    async def commit(self) -> None:
+    async def commit(self) -> bool:
         """Nothing to do: a lane commits its own offset, in its transaction."""
+        return True
 
     async def stop(self) -> None:
         """Nothing to do: a lane closes its producer when it ends."""

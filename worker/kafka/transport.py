@@ -20,6 +20,8 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.errors import (
     ConsumerStoppedError,
     CorruptRecordException,
+    KafkaConnectionError,
+    KafkaError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
     TopicAuthorizationFailedError,
@@ -92,8 +94,18 @@ class BatchConsumer(Consumer):
             rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
             fetch_max_bytes=_FETCH_MAX_BYTES,
         )
-        await self.kafka.start()
+        await self._connect()
         await self.delivery.start(self.kafka)
+
+    async def _connect(self) -> None:
+        retry = Retry(log, "waiting-for-broker")
+        while True:
+            try:
+                await self.kafka.start()
+            except KafkaConnectionError as error:  # it was there a moment ago: topics.prepare waited for it
+                await retry.pause(error)
+            else:
+                return
 
     async def on_stop(self) -> None:
         """Leave the group; lanes have been revoked by then (``app.WorkerApp.drain``)."""
@@ -123,6 +135,9 @@ class BatchConsumer(Consumer):
                 await retry.pause(error)
             except ConsumerStoppedError:
                 return
+            except KafkaError as error:
+                self.delivery.fail(error)  # the group will not have us, and would not tomorrow
+                return
             else:
                 for batch in batches:
                     await self.callback(self._to_message(batch.tp, batch))
@@ -132,10 +147,9 @@ class BatchConsumer(Consumer):
         fetcher = self.kafka._fetcher
         with fetcher._subscriptions.fetch_context():  # we poll, whatever the lanes do: stay a member
             self.kafka._coordinator.check_errors()
-            batches = []
-            for batch in records.take(self.kafka, self.delivery.wanted()):
+            batches = records.take(self.kafka, self.delivery.wanted())
+            for batch in batches:
                 self.delivery.taken(batch)
-                batches.append(batch)
             if not batches:
                 self._waiting = fetcher._create_fetch_waiter()
                 await asyncio.wait([self._waiting], timeout=IDLE_SECONDS)

@@ -10,6 +10,7 @@ The map, in the order an event meets it:
       connection.py        settings to what every client takes
       topics.py            what the topics are: create, compare, limits
       transport.py         one Faust message is one fetched batch of one partition
+      odd_names.py         header names that are not UTF-8
       records.py           fetched batches as they are; the one reach into the fetcher
       positions.py         where a partition starts, and what to say when its offset is gone
       lane.py              one input partition's way through: accepted, written, confirmed, in order

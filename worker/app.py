@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 import faust
 from faust.app.base import BootStrategy
 
-from worker import __version__
 from worker.kafka.at_least_once import AtLeastOnce
 from worker.kafka.transaction import ExactlyOnce
 from worker.kafka.transport import Batches, BatchTransport
 from worker.observe.logs import get_logger
-from worker.observe.metrics import Metrics
 from worker.rule.event import Fields
 from worker.rule.outcome import Rule
 
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from worker.kafka.delivery import Delivery
     from worker.kafka.topics import Limits
     from worker.kafka.transport import BatchConsumer
+    from worker.observe.metrics import Metrics
     from worker.settings import Settings
 
 log = get_logger(__name__)
@@ -74,6 +73,11 @@ class WorkerApp(faust.App):
     def on_rebalance_end(self) -> None:
         """See ``on_rebalance_start``."""
         self.rebalancing = False
+
+    def _crash(self, reason: BaseException) -> None:
+        """Some service of the app has crashed; Faust would stop, and the process stay up."""
+        super()._crash(reason)
+        self.fail(reason)
 
     async def _on_agent_error(self, agent: Any, exc: BaseException) -> None:  # noqa: ANN401, ARG002
         """Faust would start the agent again, over and over, with the batch gone."""
@@ -126,7 +130,7 @@ class WorkerApp(faust.App):
         """The worker keeps nothing on disk."""
 
 
-def build(settings: Settings, limits: Limits) -> WorkerApp:
+def build(settings: Settings, limits: Limits, metrics: Metrics) -> WorkerApp:
     """Put the worker together; call it inside the event loop that will run it."""
     app = WorkerApp(
         settings.group_id,
@@ -139,7 +143,7 @@ def build(settings: Settings, limits: Limits) -> WorkerApp:
         stream_wait_empty=False,
     )
     app.failure = asyncio.get_running_loop().create_future()
-    app.metrics = Metrics(settings.input_topic, __version__, settings.guarantee)
+    app.metrics = metrics
     app.transport = BatchTransport(app.conf.broker, app)
     consumer = cast("BatchConsumer", app.consumer)
     guarantee = ExactlyOnce if settings.guarantee == "exactly-once" else AtLeastOnce

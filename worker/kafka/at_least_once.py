@@ -63,7 +63,7 @@ class AtLeastOnce(Delivery):
         await self._producer.start()
 
     def _new_lane(self, tp: TP) -> Lane:
-        return _Lane(tp, self, Writer(self._producer, self.settings, self._limits, self.input_partitions))
+        return _Lane(tp, self, self._producer, self._limits)
 
     async def commit(self) -> bool:
         """Commit every lane's confirmed offset in one request; a refusal is left to the next try or owner."""
@@ -71,11 +71,7 @@ class AtLeastOnce(Delivery):
             lanes = [lane for lane in self._own_lanes() if lane.confirmed > lane.committed]
             if not lanes:
                 return True
-            generation = self._consumer._coordinator.generation
-            offsets = {
-                TopicPartition(*lane.tp): OffsetAndMetadata(lane.confirmed, positions.metadata(generation))
-                for lane in lanes
-            }
+            offsets = {TopicPartition(*lane.tp): OffsetAndMetadata(lane.confirmed, lane.since) for lane in lanes}
             try:
                 await self._consumer.commit(offsets)
             except (CommitFailedError, IllegalStateError) as error:
@@ -105,11 +101,24 @@ class AtLeastOnce(Delivery):
 
 
 class _Lane(Lane):
-    def __init__(self, tp: TP, delivery: AtLeastOnce, writer: Writer) -> None:
+    """It is the writer's channel, too, so that a write that fails is known to be this lane's."""
+
+    def __init__(self, tp: TP, delivery: AtLeastOnce, shared: _SharedProducer, limits: Limits) -> None:
         super().__init__(tp, delivery.metrics, delivery.wake_fetch)
         self._delivery = delivery
-        self._writer = writer
+        self._shared = shared
+        self._writer = Writer(self, delivery.settings, limits, delivery.input_partitions)
         self._committed = -1
+        self.since = ""
+
+    @property
+    def producer(self) -> AIOKafkaProducer:
+        return self._shared.producer
+
+    async def failed(self, producer: AIOKafkaProducer, error: Exception, *, refused: bool) -> None:
+        if not refused:
+            self.trouble = describe(error)
+        await self._shared.failed(producer, error, refused=refused)
 
     @property
     def committed(self) -> int:
@@ -123,7 +132,8 @@ class _Lane(Lane):
             await self._begin()
             while (work := await self._next()) is not None:
                 await self._writer.write(work)
-                self._finish(work)
+                self._wrote(work)
+                self._confirm()
                 self._writer.forget()
 
     async def _begin(self) -> None:
@@ -132,6 +142,7 @@ class _Lane(Lane):
         start = await self._delivery.find_start(self.tp)
         # A start that was not committed is one now: see positions.py, and a group that only waits shows its lag.
         self._committed = start.offset if start.why is positions.Why.COMMITTED else -1
+        self.since = start.since
         self._delivery.seek(self.tp, start.offset)
         self._open(start.offset)
 

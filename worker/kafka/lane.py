@@ -4,7 +4,8 @@ Every assignment makes new lanes, and a lane accepts only what was read for it s
 before a rebalance, or before a transaction was undone, and comes late through the agent is let go. What it accepts must
 begin where the batch before it ended, or the worker stops: a gap or a repeat here is a fault of ours.
 
-A lane reads ahead by a few batches, then the fetch waits: memory is bounded by ``READ_AHEAD`` fetches a partition.
+A lane reads ahead by a few batches, then the fetch waits: memory is bounded by ``READ_AHEAD`` fetches a partition. Of
+what is written and waits for its commit, only the counts are kept.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import abc
 import asyncio
 import time
 from collections import Counter, deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from worker.kafka.writer import Work
 from worker.observe.metrics import Tally
@@ -28,8 +29,17 @@ if TYPE_CHECKING:
     from worker.observe.metrics import Metrics
     from worker.rule.outcome import Outcomes
 
-#: Batches of a partition between the fetch and their confirmation: one being written, one decided, one on its way.
+#: Batches of a partition between the fetch and the broker: one being written, one decided, one on its way.
 READ_AHEAD = 3
+
+
+class _Written(NamedTuple):
+    """What is kept of a batch whose outcomes are stored: enough to count it once that is certain."""
+
+    next_offset: int
+    tally: Tally
+    taken_at: float
+    first_timestamp: int | None
 
 
 class OutOfTurnError(Exception):
@@ -43,13 +53,16 @@ class Lane(abc.ABC):
         """Make a lane that accepts nothing until it is opened."""
         self.tp = tp
         self.confirmed = -1  # every outcome below it is stored; -1 until the lane is open
+        self.start = -1  # where it was opened; -1 until then
+        self.trouble: str | None = None  # why the last write failed, until a batch is confirmed
         self.last_progress = asyncio.get_running_loop().time()
         self._metrics = metrics
         self._wake_fetch = wake_fetch
         self._is_open = False
         self._closing = False
         self._position = -1
-        self._taken: deque[Batch] = deque()  # read for this lane and not confirmed
+        self._taken: deque[Batch] = deque()  # read for this lane and not stored
+        self._written: deque[_Written] = deque()  # stored and not confirmed
         self._queue: deque[Work] = deque()
         self._arrived = asyncio.Event()
         metrics.assigned(tp.partition)
@@ -62,7 +75,7 @@ class Lane(abc.ABC):
     @property
     def in_flight(self) -> int:
         """Events read that have no confirmed outcome yet."""
-        return sum(len(batch.records) for batch in self._taken)
+        return sum(len(batch.records) for batch in self._taken) + sum(item.tally.consumed for item in self._written)
 
     def taken(self, batch: Batch) -> None:
         """The fetch hands over a batch; it is on its way to the agent."""
@@ -100,8 +113,9 @@ class Lane(abc.ABC):
 
     def _open(self, offset: int) -> None:
         """Go on at ``offset``, whatever was under way before."""
-        self._position = self.confirmed = offset
+        self._position = self.confirmed = self.start = offset
         self._taken.clear()
+        self._written.clear()
         self._queue.clear()
         self._is_open = True
         self.last_progress = asyncio.get_running_loop().time()
@@ -118,16 +132,26 @@ class Lane(abc.ABC):
                 return None
         return self._queue.popleft() if self._queue and not self._closing else None
 
-    def _finish(self, work: Work) -> None:
-        """Every outcome of the batch is stored: count them, and move on."""
-        now = asyncio.get_running_loop().time()
-        self.confirmed = work.batch.next_offset
-        self.last_progress = now
-        while self._taken and self._taken[0].next_offset <= self.confirmed:
-            self._taken.popleft()
-        self._metrics.confirmed(self.tp.partition, tally(work.outcomes), now - work.taken_at, _age(work.batch))
-        self._metrics.in_flight(self.tp.partition, self.in_flight)
+    def _wrote(self, work: Work) -> None:
+        """Every outcome of the batch is stored: there is room for another."""
+        records = work.batch.records
+        first_timestamp = records[0].timestamp if records else None
+        self._taken.popleft()
+        self._written.append(_Written(work.batch.next_offset, tally(work.outcomes), work.taken_at, first_timestamp))
         self._wake_fetch()
+
+    def _confirm(self) -> None:
+        """What is written counts: a restart would not do it again, or does it again knowingly (at least once)."""
+        now = asyncio.get_running_loop().time()
+        self.last_progress = now
+        self.trouble = None
+        for item in self._written:
+            self.confirmed = item.next_offset
+            # The wall's clock, as the timestamp's was.
+            age = None if item.first_timestamp is None else time.time() - item.first_timestamp / 1000
+            self._metrics.confirmed(self.tp.partition, item.tally, now - item.taken_at, age)
+        self._written.clear()
+        self._metrics.in_flight(self.tp.partition, self.in_flight)
 
 
 def tally(outcomes: Outcomes) -> Tally:
@@ -140,10 +164,3 @@ def tally(outcomes: Outcomes) -> Tally:
     dropped: Counter[str] = Counter(outcome.reason for outcome in others if isinstance(outcome, Dropped))
     dead: Counter[str] = Counter(outcome.reason for outcome in others if not isinstance(outcome, Dropped))
     return Tally(produced, dropped, dead, len(outcomes.roles_replaced))
-
-
-def _age(batch: Batch) -> float | None:
-    """Seconds since the batch's first event came to be; the clock is the wall's, as the timestamp's was."""
-    if not batch.records:
-        return None
-    return time.time() - batch.records[0].timestamp / 1000

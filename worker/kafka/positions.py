@@ -4,9 +4,9 @@ Decided here, from offsets alone; read from and told to Kafka in ``find``. An of
 
 A group that has never committed starts by ``START_FROM``. A partition added later is read from its first event
 whatever ``START_FROM`` says: its events came while the group was at work. The two look the same from one partition, so
-every start is committed at once with the group's generation as metadata: a partition without a commit is new to an
-old group exactly when another one carries a commit of an earlier generation. This needs no memory and survives
-restarts.
+every start is committed at once, and every commit of a partition carries, as metadata, the generation in which the
+group first started it: a partition without a commit is new to an old group exactly when another one was started in
+an earlier generation. This needs no memory and survives restarts.
 """
 
 from __future__ import annotations
@@ -32,11 +32,15 @@ class Why(enum.Enum):
 
 
 class Start(NamedTuple):
-    """Go on at ``offset``; ``lost`` is the committed offset that no longer exists, if that is why."""
+    """Go on at ``offset``; ``lost`` is the committed offset that no longer exists, if that is why.
+
+    ``since`` is the metadata of every commit from here on: see the module's docstring.
+    """
 
     offset: int
     why: Why
     lost: int | None = None
+    since: str = ""
 
 
 def choose(committed: int | None, log_start: int, log_end: int, *, start_from: str, added: bool) -> Start:
@@ -50,14 +54,14 @@ def choose(committed: int | None, log_start: int, log_end: int, *, start_from: s
     return Start(by_setting, Why.LOST, lost=committed)
 
 
-def metadata(generation: int) -> str:
-    """What a commit carries beside its offset."""
-    return f"generation={generation}"
+def since(generation: int) -> str:
+    """What the commits of a partition carry that the group started in this generation."""
+    return f"since={generation}"
 
 
 def was_added(commits: Iterable[OffsetAndMetadata], generation: int) -> bool:
     """Whether the group was at work before this generation, seen from its commits on the same topic."""
-    return any(commit.metadata != metadata(generation) for commit in commits)
+    return any(commit.metadata != since(generation) for commit in commits)
 
 
 async def find(consumer: AIOKafkaConsumer, tp: TopicPartition, *, start_from: str) -> Start:
@@ -72,10 +76,11 @@ async def find(consumer: AIOKafkaConsumer, tp: TopicPartition, *, start_from: st
     own = commits.get(tp)
     log_start = (await consumer.beginning_offsets([tp]))[tp]
     log_end = (await consumer.end_offsets([tp]))[tp]
-    return choose(
+    start = choose(
         own.offset if own is not None else None,
         log_start,
         log_end,
         start_from=start_from,
         added=was_added(commits.values(), coordinator.generation),
     )
+    return start._replace(since=own.metadata if own is not None else since(coordinator.generation))

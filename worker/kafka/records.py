@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from aiokafka.consumer.fetcher import FetchError, FetchResult, PartitionRecords
-from aiokafka.errors import CorruptRecordException
+from aiokafka.errors import CorruptRecordException, KafkaError
 from faust.types import TP
 
 if TYPE_CHECKING:
@@ -50,42 +50,60 @@ class Batch(NamedTuple):
     next_offset: int
 
 
+class OddNameError(Exception):
+    """A header's name is not UTF-8; ``odd_names.fetch_again`` helps."""
+
+    def __init__(self, tp: TP) -> None:
+        """Say in which partition."""
+        super().__init__(f"{tp}: a header's name is not UTF-8")
+        self.tp = tp
+
+
 def take(consumer: AIOKafkaConsumer, wanted: Container[TP]) -> list[Batch]:
     """Hand over what has been fetched for the wanted partitions, one batch each.
 
     Raises what a fetch failed with (``OffsetOutOfRangeError``, ``TopicAuthorizationFailedError``, …), but only when
     there is nothing to hand over: a batch that has been taken and then lost in a raise would leave a gap.
     """
+    fetcher = consumer._fetcher
     batches: list[Batch] = []
-    fetcher = consumer._fetcher  # see the module's docstring
-    fetched: dict[Any, FetchResult | FetchError] = fetcher._records
-    for key in list(fetched):
+    for key in list(fetcher._records):
         tp = TP(key.topic, key.partition)
         if tp not in wanted:
             continue
-        result = fetched[key]
-        if isinstance(result, FetchError):
-            if not batches:
-                _fetch_again(fetcher, key)
-                result.check_raise()
-            continue
-        if not result.check_assignment(key):
-            _fetch_again(fetcher, key)  # the position was moved meanwhile: these records are not what comes next
-            continue
-        source: PartitionRecords = result._partition_records
-        position = source.next_fetch_offset
         try:
-            records = _unpack(source)
-        except CorruptRecordException:
-            _fetch_again(fetcher, key)
+            batch = _take_one(fetcher, key, tp)
+        except (KafkaError, OddNameError):
             if not batches:
                 raise
-            continue
-        result._update_position()
-        if not source._records.has_next():
-            _fetch_again(fetcher, key)
-        batches.append(Batch(tp, position, records, source.next_fetch_offset))
+        else:
+            if batch is not None:
+                batches.append(batch)
     return batches
+
+
+def _take_one(fetcher: Any, key: Any, tp: TP) -> Batch | None:  # noqa: ANN401
+    """One partition's next batch; None if what was fetched is not what comes next."""
+    result: FetchResult | FetchError = fetcher._records[key]
+    if isinstance(result, FetchError):
+        _fetch_again(fetcher, key)
+        result.check_raise()
+    if not result.check_assignment(key):  # the position was moved meanwhile
+        _fetch_again(fetcher, key)
+        return None
+    source: PartitionRecords = result._partition_records
+    position = source.next_fetch_offset
+    try:
+        records = _unpack(source)
+    except UnicodeDecodeError:
+        raise OddNameError(tp) from None  # what was fetched stays, so that it is not fetched in the same way again
+    except CorruptRecordException:
+        _fetch_again(fetcher, key)
+        raise
+    result._update_position()
+    if not source._records.has_next():
+        _fetch_again(fetcher, key)
+    return Batch(tp, position, records, source.next_fetch_offset)
 
 
 def _fetch_again(fetcher: Any, key: Any) -> None:  # noqa: ANN401

@@ -38,7 +38,7 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from worker.kafka import connection, positions
 from worker.kafka.delivery import Delivery
 from worker.kafka.lane import Lane
-from worker.kafka.retry import Retry
+from worker.kafka.retry import Retry, describe
 from worker.kafka.writer import REFUSED, Writer
 from worker.observe.logs import get_logger
 
@@ -88,10 +88,6 @@ class ExactlyOnce(Delivery):
     def _abandon(self) -> None:
         """Nothing to do: what is not committed is aborted by the next owner's init."""
 
-    def offset_for(self, offset: int) -> OffsetAndMetadata:
-        """What is committed with a transaction."""
-        return OffsetAndMetadata(offset, positions.metadata(self._consumer._coordinator.generation))
-
 
 class _SessionOverError(Exception):
     """The session can't go on; the next one reads the committed offset and does what is left."""
@@ -110,7 +106,7 @@ class _Lane(Lane):
         self._transactional_id = f"{settings.group_id}-{tp.topic}-{tp.partition}"
         self._writer = Writer(self, settings, limits, delivery.input_partitions)
         self._retry = Retry(log, "session-over", partition=tp.partition)
-        self._unsettled: list[Work] = []  # whether their commit came through is not known yet
+        self._since = ""
 
     @property
     def committed(self) -> int:
@@ -128,6 +124,7 @@ class _Lane(Lane):
             except (KafkaError, _SessionOverError) as error:
                 self._is_open = False
                 if not isinstance(error.__cause__, REFUSED):
+                    self.trouble = describe(error.__cause__ or error)
                     await self._retry.pause(error.__cause__ or error)
             finally:
                 await connection.cut(self.producer)
@@ -136,6 +133,7 @@ class _Lane(Lane):
         await self.producer.start()
         start = await self._delivery.find_start(self.tp)  # after the init, never before it
         self._settle(start.offset)
+        self._since = start.since
         self._delivery.seek(self.tp, start.offset)
         self._open(start.offset)
         if start.why is not positions.Why.COMMITTED:
@@ -148,18 +146,17 @@ class _Lane(Lane):
         """Store as many batches as come within the commit interval, and their offset, as one."""
         now = asyncio.get_running_loop().time
         until = now() + self._settings.commit_interval
-        works: list[Work] = []
-        events = 0
+        next_offset, events = -1, 0
         work: Work | None = first
         await self.producer.begin_transaction()
         while work is not None:
             await self._writer.write(work)
-            works.append(work)
+            self._wrote(work)
+            next_offset = work.batch.next_offset
             events += len(work.batch.records)
             work = await self._next(until) if events < MAX_TRANSACTION and now() < until else None
-        self._unsettled = works
-        await self._commit(works[-1].batch.next_offset)
-        self._settle(works[-1].batch.next_offset)
+        await self._commit(next_offset)
+        self._settle(next_offset)
 
     async def _commit_only(self, offset: int) -> None:
         """Make the start a committed one; see positions.py."""
@@ -169,7 +166,7 @@ class _Lane(Lane):
     async def _commit(self, offset: int) -> None:
         try:
             await self.producer.send_offsets_to_transaction(
-                {TopicPartition(*self.tp): self._delivery.offset_for(offset)}, self._settings.group_id
+                {TopicPartition(*self.tp): OffsetAndMetadata(offset, self._since)}, self._settings.group_id
             )
             await self.producer.commit_transaction()
         except KafkaError:
@@ -178,9 +175,7 @@ class _Lane(Lane):
         self._metrics.commits.labels("ok").inc()
 
     def _settle(self, committed: int) -> None:
-        """Count what was written, now that the committed offset says whether it counts."""
-        if self._unsettled and self._unsettled[-1].batch.next_offset == committed:
-            for work in self._unsettled:
-                self._finish(work)
+        """Count what was written, now that the committed offset says that it counts."""
+        if self._written and self._written[-1].next_offset == committed:
+            self._confirm()
             self._writer.forget()
-        self._unsettled = []

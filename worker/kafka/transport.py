@@ -32,7 +32,7 @@ from faust.transport.drivers.aiokafka import Transport
 from faust.types import TP, ConsumerMessage
 from mode import Service
 
-from worker.kafka import connection, records
+from worker.kafka import connection, odd_names, records
 from worker.kafka.retry import Retry
 from worker.observe.logs import get_logger
 
@@ -126,21 +126,32 @@ class BatchConsumer(Consumer):
         while not (self.should_stop or fetcher.should_stop):
             try:
                 batches = await self._next_batches()
-            except OffsetOutOfRangeError as error:
-                for key in error.args[0]:
-                    self.delivery.lose(TP(*key))
-            except NoOffsetForPartitionError:
-                pass  # aiokafka looked for a start of its own; the lane seeks to the right one
-            except (CorruptRecordException, TopicAuthorizationFailedError) as error:
-                await retry.pause(error)
             except ConsumerStoppedError:
                 return
-            except KafkaError as error:
-                self.delivery.fail(error)  # the group will not have us, and would not tomorrow
-                return
+            except (KafkaError, records.OddNameError) as error:
+                await self._mend(error, retry)
             else:
                 for batch in batches:
                     await self.callback(self._to_message(batch.tp, batch))
+
+    async def _mend(self, error: Exception, retry: Retry) -> None:
+        """A fetch failed: do what lets the next one succeed, or tell the worker that none will."""
+        match error:
+            case OffsetOutOfRangeError():
+                for key in error.args[0]:
+                    self.delivery.lose(TP(*key))
+            case NoOffsetForPartitionError():
+                pass  # aiokafka looked for a start of its own; the lane seeks to the right one
+            case records.OddNameError():
+                try:
+                    await odd_names.fetch_again(self.kafka, error.tp)
+                except KafkaError as fetch_error:
+                    await retry.pause(fetch_error)
+            case CorruptRecordException() | TopicAuthorizationFailedError():
+                await retry.pause(error)
+            case _:  # the group will not have us, and would not tomorrow
+                self.delivery.fail(error)
+                await retry.pause(error)
 
     async def _next_batches(self) -> list[Batch]:
         """Wait for batches that lanes have room for. Raises ``KafkaError`` when the group can't go on."""

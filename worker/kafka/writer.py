@@ -19,7 +19,7 @@ from aiokafka.partitioner import murmur2
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import TopicPartition
 
-from worker.kafka import dead_letters
+from worker.kafka import dead_letters, odd_names
 from worker.rule.event import Unreadable
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Writer:
         while indices := cargo.shippable(indices):
             producer = self._channel.producer
             limit = self._limits.of(to.topic)
-            builder = _builder(producer, limit)
+            builder = _builder(producer, limit, odd=odd_names.are_odd(cargo.batch.records))
             share = indices[: self._refusals.at_most]
             count = cargo.load(builder, share)
             if count == 1 and not _fits(builder, limit):
@@ -255,11 +255,12 @@ class _DeadLetters:
         return dead_letters.build(record, self.batch.tp, cast("Unreadable", self._each[index]), self._group)
 
 
-def _builder(producer: AIOKafkaProducer, limit: int) -> BatchBuilder:
+def _builder(producer: AIOKafkaProducer, limit: int, *, odd: bool) -> BatchBuilder:
     accumulator = producer._message_accumulator  # create_batch() allows one size for all topics
     manager = producer._txn_manager
     transactional = manager is not None and manager.transactional_id is not None
-    return BatchBuilder(limit, accumulator._compression_type, is_transactional=transactional)
+    make = odd_names.OddBatchBuilder if odd else BatchBuilder
+    return make(limit, accumulator._compression_type, is_transactional=transactional)
 
 
 def _loaded(builder: BatchBuilder, count: int) -> int:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from worker.kafka.writer import Work
 from worker.observe.metrics import Tally
+from worker.rule.event import Unreadable
 from worker.rule.message import Dropped
 
 if TYPE_CHECKING:
@@ -156,11 +157,8 @@ class Lane(abc.ABC):
 
 def tally(outcomes: Outcomes) -> Tally:
     """Count a batch's outcomes; ``consumed`` is their sum."""
-    each = outcomes.each
-    produced = sum(type(outcome) is bytes for outcome in each)
-    if produced == len(each):
-        return Tally(produced, {}, {}, len(outcomes.roles_replaced))
-    others = [outcome for outcome in each if not isinstance(outcome, bytes)]
+    others = [outcomes.each[index] for index in outcomes.others]
+    produced = len(outcomes.each) - len(others)
     dropped: Counter[str] = Counter(outcome.reason for outcome in others if isinstance(outcome, Dropped))
-    dead: Counter[str] = Counter(outcome.reason for outcome in others if not isinstance(outcome, Dropped))
+    dead: Counter[str] = Counter(outcome.reason for outcome in others if isinstance(outcome, Unreadable))
     return Tally(produced, dropped, dead, len(outcomes.roles_replaced))

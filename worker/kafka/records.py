@@ -92,6 +92,7 @@ def _take_one(fetcher: Any, key: Any, tp: TP) -> Batch | None:  # noqa: ANN401
         _fetch_again(fetcher, key)
         return None
     source: PartitionRecords = result._partition_records
+    source._records_iterator = None  # never run; it refers to its source, and would keep the fetched bytes alive
     position = source.next_fetch_offset
     try:
         records = _unpack(source)

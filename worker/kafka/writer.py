@@ -23,7 +23,7 @@ from worker.kafka import dead_letters, odd_names
 from worker.rule.event import Unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from aiokafka import AIOKafkaProducer
 
@@ -92,12 +92,11 @@ class Writer:
 
     async def write(self, work: Work) -> None:
         """Store every message, then every dead letter. Returns when the broker has confirmed them all."""
+        cargo = _Messages(work, self._refusals)
+        if messages := work.outcomes.messages():
+            await self._to_each_partition(self._settings.output_topic, messages, cargo)
         each = work.outcomes.each
-        messages = [index for index, outcome in enumerate(each) if type(outcome) is bytes]
-        if messages:
-            await self._to_each_partition(self._settings.output_topic, messages, _Messages(work, self._refusals))
-        dead = [index for index, outcome in enumerate(each) if type(outcome) is Unreadable]
-        if dead:
+        if dead := [index for index in work.outcomes.others if type(each[index]) is Unreadable]:
             letters = _DeadLetters(work, self._refusals, self._settings.group_id)
             await self._to_each_partition(self._settings.dead_letter_topic, dead, letters)
 
@@ -105,17 +104,20 @@ class Writer:
         """What was written is settled."""
         self._refusals = Refusals()
 
-    async def _to_each_partition(self, topic: str, indices: list[int], cargo: _Cargo) -> None:
+    async def _to_each_partition(self, topic: str, indices: Sequence[int], cargo: _Cargo) -> None:
         shares = await self._by_partition(topic, indices, cargo.batch)
         if len(shares) == 1:  # the usual case, without a task of its own
             ((partition, share),) = shares.items()
             await self._ship(TopicPartition(topic, partition), share, cargo)
             return
-        async with asyncio.TaskGroup() as group:
-            for partition, share in shares.items():
-                group.create_task(self._ship(TopicPartition(topic, partition), share, cargo))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for partition, share in shares.items():
+                    group.create_task(self._ship(TopicPartition(topic, partition), share, cargo))
+        except ExceptionGroup as errors:  # the first one ended the others
+            raise errors.exceptions[0] from None
 
-    async def _by_partition(self, topic: str, indices: list[int], batch: Batch) -> dict[int, list[int]]:
+    async def _by_partition(self, topic: str, indices: Sequence[int], batch: Batch) -> Mapping[int, Sequence[int]]:
         """The input's partition where both topics have as many, else Kafka's default partitioning (contract, 1)."""
         there = await self._partition_count(topic)
         if there == self._input_partitions():
@@ -135,7 +137,7 @@ class Writer:
             except kafka_errors.KafkaError as error:
                 await self._channel.failed(producer, error, refused=False)
 
-    async def _ship(self, to: TopicPartition, indices: list[int], cargo: _Cargo) -> None:
+    async def _ship(self, to: TopicPartition, indices: Sequence[int], cargo: _Cargo) -> None:
         """Send ``indices`` to one partition, one record batch after the other, each confirmed before the next."""
         while indices := cargo.shippable(indices):
             producer = self._channel.producer
@@ -175,7 +177,7 @@ class _Cargo(Protocol):
 
     batch: Batch
 
-    def shippable(self, indices: list[int]) -> list[int]:
+    def shippable(self, indices: Sequence[int]) -> Sequence[int]:
         """Which of them still go to this topic."""
 
     def load(self, builder: BatchBuilder, indices: Sequence[int]) -> int:
@@ -195,7 +197,7 @@ class _Messages:
                 if record.offset in self._refused:
                     self._to_dead_letter(index)
 
-    def shippable(self, indices: list[int]) -> list[int]:
+    def shippable(self, indices: Sequence[int]) -> Sequence[int]:
         if not self._refused:
             return indices
         return [index for index in indices if type(self._outcomes.each[index]) is bytes]
@@ -218,8 +220,7 @@ class _Messages:
         self._to_dead_letter(index)
 
     def _to_dead_letter(self, index: int) -> None:
-        self._outcomes.each[index] = self._refused[self.batch.records[index].offset]
-        self._outcomes.roles_replaced.discard(index)
+        self._outcomes.make_dead(index, self._refused[self.batch.records[index].offset])
 
 
 class _DeadLetters:
@@ -229,7 +230,7 @@ class _DeadLetters:
         self._each = work.outcomes.each
         self._group = group
 
-    def shippable(self, indices: list[int]) -> list[int]:
+    def shippable(self, indices: Sequence[int]) -> Sequence[int]:
         return indices
 
     def load(self, builder: BatchBuilder, indices: Sequence[int]) -> int:

@@ -7,6 +7,7 @@ others take the one way through ``read_json`` or ``read_text``, ``convert`` and 
 
 from __future__ import annotations
 
+import bisect
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 import orjson
@@ -16,7 +17,7 @@ from worker.rule.lexemes import Number
 from worker.rule.message import Dropped, Message, convert, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from worker.rule.event import Headers
     from worker.rule.message import OutputFormat
@@ -38,10 +39,25 @@ class Record(Protocol):
 
 
 class Outcomes(NamedTuple):
-    """One outcome for each record, in order, and the indices of those whose role was replaced."""
+    """One outcome for each record, in order; which of them became messages in another role, and which are none."""
 
     each: list[Outcome]
     roles_replaced: set[int]
+    others: list[int]
+
+    def messages(self) -> Sequence[int]:
+        """The indices of the messages, in order."""
+        if not self.others:
+            return range(len(self.each))
+        others = set(self.others)
+        return [index for index in range(len(self.each)) if index not in others]
+
+    def make_dead(self, index: int, cause: Unreadable) -> None:
+        """Make a message that can't be stored a dead letter."""
+        self.each[index] = cause
+        self.roles_replaced.discard(index)
+        if index not in self.others:
+            bisect.insort(self.others, index)
 
 
 class Explanation(NamedTuple):
@@ -75,7 +91,7 @@ class Rule:
 
     def outcomes(self, records: Iterable[Record]) -> Outcomes:
         """Decide each record's fate, in order. Whatever its bytes are, the outcome is a value: nothing is raised."""
-        outcomes = Outcomes([], set())
+        outcomes = Outcomes([], set(), [])
         if self._input_format == "json":
             self._decide_json(records, outcomes)
         else:
@@ -96,7 +112,7 @@ class Rule:
     def _decide_json(self, records: Iterable[Record], outcomes: Outcomes) -> None:
         """Run the hot loop: names are local and the plain case comes first, each for a measured gain."""
         loads, dumps, refusal = orjson.loads, orjson.dumps, orjson.JSONDecodeError
-        each, roles_replaced = outcomes
+        each, roles_replaced, _ = outcomes
         append, frame_of, user_frame = each.append, self._frames.get, self._frames["user"]
         text_name, role_name, tool_call_id_name = self._fields.text, self._fields.role, self._fields.tool_call_id
         for record in records:
@@ -142,6 +158,7 @@ class Rule:
                 outcomes.roles_replaced.add(len(outcomes.each))
             outcomes.each.append(encode(decision, self._output_format))
         else:
+            outcomes.others.append(len(outcomes.each))
             outcomes.each.append(decision)
 
 

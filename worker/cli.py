@@ -10,18 +10,20 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from worker import __version__, settings
+from worker.dead_letters_cli import dead_letters
 from worker.errors import SettingsError, WorkerError
+from worker.options import env_file as _env_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from io import BufferedReader
+    from pathlib import Path
 
 _HINT = "'worker --help' lists the commands; README.md has the table of settings"
 
@@ -41,14 +43,6 @@ class _Commands(click.Group):
             ctx.exit(error.exit_code)
 
 
-def _env_file(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--env-file",
-        type=click.Path(path_type=Path),
-        help="A file of NAME=value lines for settings that the environment leaves open; only WORKER_ names count.",
-    )(command)
-
-
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="worker", message="%(prog)s %(version)s")
 def main() -> None:
@@ -65,6 +59,8 @@ def main() -> None:
 @click.pass_context
 def run(ctx: click.Context, env_file: Path | None) -> None:
     """Run the worker until SIGTERM or Ctrl-C; a second one ends it at once."""
+    # Until the event loop has handlers of its own there is nothing to finish: such an early stop is a clean one.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     loaded = settings.load(os.environ, env_file)
     from worker import process  # noqa: PLC0415 - Faust takes a second to import
     from worker.observe import logs  # noqa: PLC0415
@@ -121,6 +117,52 @@ def _value(row: settings.Row) -> str:
     return "" if row.default_text == "none" else f"({row.default_text.replace('`', '')})"
 
 
+@main.command(short_help="Look at the settings and the cluster.")
+@click.option("--json", "as_json", is_flag=True, help='Write a JSON list of {"level","what","detail","hint"}.')
+@_env_file
+@click.pass_context
+def check(ctx: click.Context, env_file: Path | None, *, as_json: bool) -> None:
+    """Look at the settings, then at the cluster: a line for each thing, with what to do where it is not well.
+
+    Nothing is written or made. A producer id is asked for, as only that shows whether we may have one; exactly once,
+    for a transactional id that ends in "-check" and that no worker uses; no transaction is begun.
+
+    Exit codes: 0 with warnings at most, 1 if the worker would fail, 2 wrong settings.
+    """
+    from worker import check as checking  # noqa: PLC0415 - pulls in the Kafka client
+
+    write = checking.as_json if as_json else checking.as_lines
+    try:
+        loaded = settings.load(os.environ, env_file)
+    except SettingsError as error:
+        click.echo(write(checking.wrong_settings(error)), nl=False)
+        ctx.exit(error.exit_code)
+    findings = checking.check(loaded)
+    click.echo(write(findings), nl=False)
+    ctx.exit(1 if checking.failed(findings) else 0)
+
+
+@main.command(short_help="Say what becomes of one event.")
+@click.argument("place", metavar="TOPIC:PARTITION:OFFSET")
+@click.option("--full", is_flag=True, help="Show long payloads whole.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON object; bytes as text where they are, else hex.")
+@_env_file
+def explain(place: str, env_file: Path | None, *, full: bool, as_json: bool) -> None:
+    """Read one event and say what the worker makes of it.
+
+    Shown are its bytes, how they are read, which part of the rule decides, and the record that is written. A record of
+    the dead-letter topic is explained as the event it was. Nothing is written and no group is joined.
+    """
+    from worker import explain as explaining  # noqa: PLC0415 - pulls in the Kafka client
+
+    try:
+        where = explaining.parse(place)
+    except ValueError:
+        raise click.BadParameter(f"{place!r} must be TOPIC:PARTITION:OFFSET, such as text-events:0:42") from None
+    report = explaining.explain(settings.load(os.environ, env_file), where)
+    click.echo(explaining.as_json(report) if as_json else explaining.as_lines(report, full=full), nl=False)
+
+
 @main.command(short_help="Turn events on stdin into records on stdout.")
 @click.option("--explain", is_flag=True, help='Write {"outcome","reason","rule","record"} for each event instead.')
 @_env_file
@@ -148,3 +190,6 @@ def convert(env_file: Path | None, *, explain: bool) -> None:
             raise click.exceptions.Exit(1) from None
         raise WorkerError(f"convert: {error.strerror}") from None
     click.echo(f"worker: {summary}", err=True)
+
+
+main.add_command(dead_letters)

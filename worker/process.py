@@ -19,9 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from worker import __version__
 from worker.app import build
+from worker.errors import WorkerError
 from worker.kafka import topics
 from worker.kafka.retry import describe
+from worker.observe import http
 from worker.observe.logs import get_logger
+from worker.observe.status import Status
 
 if TYPE_CHECKING:
     from worker.app import WorkerApp
@@ -31,11 +34,19 @@ log = get_logger(__name__)
 
 #: Of the time a stop may take, what is kept for leaving the group and closing connections.
 _LEAVE_SECONDS = 3.0
+#: How often to ask where the logs begin, which the lag needs.
+_LOG_STARTS_SECONDS = 10.0
 
 
 def run(settings: Settings) -> int:
     """Run the worker until it is stopped; returns the exit code."""
-    return asyncio.run(_Process(settings).run())
+    try:
+        return asyncio.run(_Process(settings).run())
+    except WorkerError:
+        raise
+    except Exception as error:  # a fault of our own: one line, and an exit code that has the process started again
+        log.exception("worker-failed", error=describe(error))
+        return 1
 
 
 async def wait_or_stop(work: asyncio.Future[Any], stop: asyncio.Event) -> bool:
@@ -46,29 +57,63 @@ async def wait_or_stop(work: asyncio.Future[Any], stop: asyncio.Event) -> bool:
     return work.done()
 
 
+def _report(ended: asyncio.Task[None], app: WorkerApp) -> None:
+    """A task that should run for ever has ended: without its commits the worker would be up and of no use."""
+    if not ended.cancelled() and (error := ended.exception()) is not None:
+        app.fail(error)
+
+
+def _calm_collector() -> None:
+    """Batches make no reference cycles, so the collector looks in vain, at a tenth of the worker's time and more."""
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+
+
 class _Process:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._stop = asyncio.Event()
+        self._status = Status(settings)
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         log.info("worker-starting", version=__version__, guarantee=self._settings.guarantee)
-        preparing = asyncio.create_task(topics.prepare(self._settings))
+        self._status.recent.attach()
+        watching = asyncio.create_task(self._status.watch())
+        try:
+            async with http.serving(self._status):
+                return await self._prepare_and_run()
+        finally:
+            watching.cancel()
+            self._status.recent.detach()
+
+    async def _prepare_and_run(self) -> int:
+        preparing = asyncio.create_task(topics.prepare(self._settings, self._status.waiting))
         if not await wait_or_stop(preparing, self._stop):
             preparing.cancel()
             log.info("worker-stopped", reason="asked to stop before the cluster could be used")
             return 0
-        return await self._run_app(build(self._settings, preparing.result()))
+        return await self._run_app(build(self._settings, preparing.result(), self._status.metrics))
 
     async def _run_app(self, app: WorkerApp) -> int:
-        await app.start()
-        gc.freeze()
-        gauges = asyncio.create_task(self._keep_books(app))
+        starting = asyncio.create_task(app.start())
+        if not await wait_or_stop(starting, self._stop):
+            starting.cancel()
+            await asyncio.wait([asyncio.create_task(self._close(app))], timeout=_LEAVE_SECONDS)
+            log.info("worker-stopped", reason="asked to stop before the group was joined")
+            return 0
+        starting.result()
+        self._status.running(app.delivery)
+        _calm_collector()
+        books = [asyncio.create_task(work) for work in (self._keep_books(app), self._ask_log_starts(app))]
+        for task in books:
+            task.add_done_callback(lambda ended: _report(ended, app))
         await wait_or_stop(app.failure, self._stop)
-        gauges.cancel()
+        self._status.stopping()
+        for task in books:
+            task.cancel()
         error = app.failure.exception() if app.failure.done() else None
         if error is not None:
             log.error("worker-failed", error=describe(error))
@@ -98,9 +143,15 @@ class _Process:
             await app.delivery.commit()
             app.delivery.observe()
 
+    async def _ask_log_starts(self, app: WorkerApp) -> None:
+        while True:
+            await app.delivery.ask_log_starts()
+            await asyncio.sleep(_LOG_STARTS_SECONDS)
+
     def _on_signal(self, number: signal.Signals) -> None:
         if self._stop.is_set():
             log.warning("worker-killed", reason="second signal")
             os._exit(1)
         log.info("worker-stopping", signal=signal.Signals(number).name)
+        self._status.stopping()
         self._stop.set()

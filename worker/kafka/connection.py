@@ -12,6 +12,8 @@ from aiokafka.errors import KafkaError, ProducerClosed
 from worker.errors import SettingsError
 
 if TYPE_CHECKING:
+    from aiokafka import AIOKafkaConsumer
+
     from worker.settings import Settings
 
 #: Metadata is this old at most: new partitions and moved leaders are seen within it.
@@ -20,6 +22,8 @@ METADATA_MAX_AGE_MS = 30_000
 #: because a join is answered only when every member has come.
 REQUEST_TIMEOUT_MS = 25_000
 
+#: How long the coordinator waits, beyond the commit interval, before it aborts a transaction by itself.
+TRANSACTION_SECONDS = 60
 #: How long a client may take to close before it is cut off.
 CLOSE_TIMEOUT = 3.0
 
@@ -32,7 +36,17 @@ def producer(settings: Settings, transactional_id: str | None = None) -> AIOKafk
         enable_idempotence=True,
         compression_type=None if settings.compression == "none" else settings.compression,
         transactional_id=transactional_id,
+        # A transaction is open for a commit interval, and then for as long as a slow broker takes.
+        transaction_timeout_ms=int((settings.commit_interval + TRANSACTION_SECONDS) * 1000),
     )
+
+
+def last_answer(consumer: AIOKafkaConsumer) -> float | None:
+    """When a broker last answered this consumer (a fetch, a heartbeat, anything), by the monotonic clock.
+
+    None while it has no connection: one is kept only after the broker has answered on it.
+    """
+    return max((connection._last_action for connection in consumer._client._conns.values()), default=None)
 
 
 async def cut(producer: AIOKafkaProducer) -> None:

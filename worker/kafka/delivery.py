@@ -15,19 +15,21 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from aiokafka.errors import KafkaError
+from faust.types import TP
 
-from worker.kafka import positions
+from worker.kafka import connection, positions
 from worker.kafka.retry import Retry
+from worker.observe.health import Partition
 from worker.observe.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from aiokafka import AIOKafkaConsumer
-    from faust.types import TP
 
     from worker.kafka.lane import Lane
     from worker.kafka.positions import Start
@@ -66,6 +68,7 @@ class Delivery(abc.ABC):
         self._log_starts: dict[TP, int] = {}
         self._shown: set[int] = set()
         self._stopping = False
+        self.joined = False  # in the group's current generation, with partitions or as a spare
         self._consumer: AIOKafkaConsumer
 
     async def start(self, consumer: AIOKafkaConsumer) -> None:
@@ -111,6 +114,7 @@ class Delivery(abc.ABC):
     def assign(self, tps: Iterable[TP]) -> None:
         """Start a lane for each partition of a new assignment, unless the worker is on its way out."""
         tps = [] if self._stopping else list(tps)
+        self.joined = not self._stopping
         for partition in self._shown - {tp.partition for tp in tps}:
             self.metrics.given_up(partition)
             self._shown.discard(partition)
@@ -128,6 +132,7 @@ class Delivery(abc.ABC):
 
     async def revoke(self, seconds: float = REVOKE_TIMEOUT) -> bool:
         """Give up all lanes within ``seconds``; False if something had to be left for the next owner to do again."""
+        self.joined = False
         deadline = asyncio.get_running_loop().time() + seconds
         for lane in self.lanes.values():
             lane.close()
@@ -139,6 +144,8 @@ class Delivery(abc.ABC):
             committed = False
         if not committed:
             log.warning("commit-left", hint="what was stored since the last commit will be done again")
+        for tp in self.lanes:
+            self.metrics.paused(tp.partition)
         self.lanes.clear()
         return clean and committed
 
@@ -191,17 +198,44 @@ class Delivery(abc.ABC):
     def observe(self) -> None:
         """Bring the gauges up to date."""
         for tp, lane in self.lanes.items():
-            committed = lane.committed
-            if committed >= 0:
-                self.metrics.committed(tp.partition, committed, self.lag(tp))
+            self.metrics.committed(tp.partition, lane.committed, self.lag(tp))
 
     def lag(self, tp: TP) -> int | None:
-        """Log end minus the committed offset, or the log's start where that is later; None before the first fetch."""
+        """Log end minus the committed offset, or the log's start where that is later; None before the first fetch.
+
+        Before the first commit, what a restart would do counts: where the lane was opened.
+        """
         lane = self.lanes[tp]
         end: int | None = self._consumer.highwater(tp)
-        if end is None or lane.committed < 0:
+        if end is None or lane.start < 0:
             return None
-        return max(0, end - max(lane.committed, self._log_starts.get(tp, 0)))
+        committed = lane.committed if lane.committed >= 0 else lane.start
+        return max(0, end - max(committed, self._log_starts.get(tp, 0)))
+
+    async def ask_log_starts(self) -> None:
+        """Learn where the logs begin now: retention or DeleteRecords may have passed a committed offset."""
+        with contextlib.suppress(KafkaError):  # the next time will do
+            self._log_starts = {TP(*tp): at for tp, at in (await self._consumer.beginning_offsets(self.lanes)).items()}
+
+    def partitions(self) -> list[Partition]:
+        """How each of our partitions is, for ``observe.health``."""
+        return [
+            Partition(
+                number=tp.partition,
+                opened=lane.start >= 0,
+                confirmed=lane.confirmed,
+                readable_end=self._consumer.last_stable_offset(tp),
+                log_end=self._consumer.highwater(tp),
+                lag=self.lag(tp),
+                in_flight=lane.in_flight,
+                trouble=lane.trouble,
+            )
+            for tp, lane in sorted(self.lanes.items())
+        ]
+
+    def broker_answered(self) -> float | None:
+        """When a broker last answered, by the monotonic clock; None while there is no connection."""
+        return connection.last_answer(self._consumer)
 
 
 def _say(tp: TP, start: Start, start_from: str) -> None:

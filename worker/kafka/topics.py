@@ -6,16 +6,17 @@ that someone else makes. What only a person can mend is said at once, by name (`
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
-    KafkaConnectionError,
     KafkaError,
     SaslAuthenticationFailed,
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
     for_code,
 )
 
@@ -25,7 +26,7 @@ from worker.kafka.retry import Retry, describe
 from worker.observe.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from worker.settings import Settings
 
@@ -35,6 +36,8 @@ log = get_logger(__name__)
 DEFAULT_LIMIT = 1_048_588
 #: Room in the dead-letter topic for the headers that are added to a record as large as the input topic takes.
 HEADER_ROOM = 65_536
+#: Seconds between two looks for a topic that has just been made: the brokers tell each other.
+_SPREADING = 0.1
 #: Partitions of an input topic that is made and has no count in the settings.
 DEFAULT_PARTITIONS = 4
 
@@ -51,30 +54,29 @@ class Limits:
         return self._limits.get(topic, DEFAULT_LIMIT)
 
 
-async def prepare(settings: Settings) -> Limits:
+async def prepare(settings: Settings, on_wait: Callable[[Exception], None] = lambda _: None) -> Limits:
     """Wait until the cluster answers, make what topics are missing, and read their limits.
 
-    Raises ``LoginError`` when the cluster refuses our login and ``TopicError`` when a topic is missing that we may not
-    make.
+    ``on_wait`` is told what it waits for. Raises ``LoginError`` when the cluster refuses our login and ``TopicError``
+    when a topic is missing that we may not make.
     """
     retry = Retry(log, "waiting-for-broker", brokers=",".join(settings.brokers))
     while True:
         admin = AIOKafkaAdminClient(**connection.arguments(settings))
         try:
             await admin.start()
-            return await _prepare(admin, settings)
+            return await _prepare(admin, settings, on_wait)
         except SaslAuthenticationFailed as error:
             raise LoginError(f"the cluster refused the login: {describe(error)}") from None
-        except KafkaConnectionError as error:
-            await retry.pause(error)
         except KafkaError as error:
+            on_wait(error)
             await retry.pause(error)
         finally:
             await admin.close()
 
 
-async def _prepare(admin: AIOKafkaAdminClient, settings: Settings) -> Limits:
-    await _wait_for_input(admin, settings)
+async def _prepare(admin: AIOKafkaAdminClient, settings: Settings, on_wait: Callable[[Exception], None]) -> Limits:
+    await _wait_for_input(admin, settings, on_wait)
     partitions = await _partition_counts(admin)
     config = await _configs(admin, [settings.input_topic])
     wanted = settings.partitions or partitions[settings.input_topic]
@@ -95,13 +97,16 @@ async def _prepare(admin: AIOKafkaAdminClient, settings: Settings) -> Limits:
 _ANY_TIMESTAMP = {"message.timestamp.type": "CreateTime", "message.timestamp.after.max.ms": str(2**63 - 1)}
 
 
-async def _wait_for_input(admin: AIOKafkaAdminClient, settings: Settings) -> None:
+async def _wait_for_input(admin: AIOKafkaAdminClient, settings: Settings, on_wait: Callable[[Exception], None]) -> None:
     retry = Retry(log, "waiting-for-input-topic", topic=settings.input_topic)
     while settings.input_topic not in await _partition_counts(admin):
         if settings.create_topics:
             await _make(admin, settings, settings.input_topic, settings.partitions or DEFAULT_PARTITIONS, {})
-            return
-        await retry.pause(TopicError("the input topic is not there yet, and WORKER_CREATE_TOPICS is false"))
+            await asyncio.sleep(_SPREADING)
+            continue
+        missing = TopicError("the input topic is not there yet, and WORKER_CREATE_TOPICS is false")
+        on_wait(missing)
+        await retry.pause(missing)
 
 
 async def _partition_counts(admin: AIOKafkaAdminClient) -> dict[str, int]:
@@ -146,10 +151,14 @@ async def _configs(admin: AIOKafkaAdminClient, topics: list[str]) -> dict[str, d
     found: dict[str, dict[str, str]] = {}
     for response in await admin.describe_configs(resources):
         for code, _, _, topic, entries in response.resources:
+            error = for_code(code)
+            if error is UnknownTopicOrPartitionError:  # made a moment ago, and this broker has not heard of it yet
+                await asyncio.sleep(_SPREADING)
+                return await _configs(admin, topics)
             if code == 0:
                 found[topic] = {entry[0]: entry[1] for entry in entries}
             else:
-                log.info("topic-config-hidden", topic=topic, reason=for_code(code).message, assumed=DEFAULT_LIMIT)
+                log.info("topic-config-hidden", topic=topic, reason=error.message, assumed=DEFAULT_LIMIT)
     return found
 
 

@@ -146,17 +146,19 @@ class Writer:
             share = indices[: self._refusals.at_most]
             count = cargo.load(builder, share)
             if count == 1 and not _fits(builder, limit):
-                cargo.refused(indices[0], "too-large", f"{builder.size()} bytes; {to.topic} takes {limit}")
-                continue
+                detail = f"{builder.size()} bytes; {to.topic} takes {limit}"
+                if cargo.refused(indices[0], "too-large", detail):
+                    continue
             try:
                 await (await producer.send_batch(builder, to.topic, partition=to.partition))
             except REFUSED as error:
+                another_way = True
                 if count > 1:
                     self._refusals.at_most = count // 2  # one of them it is: find it
                 else:
                     reason: UnreadableReason = "too-large" if isinstance(error, _TOO_LARGE) else "rejected"
-                    cargo.refused(indices[0], reason, f"{to.topic} refused it: {error.message}")
-                await self._channel.failed(producer, error, refused=True)
+                    another_way = cargo.refused(indices[0], reason, f"{to.topic} refused it: {error.message}")
+                await self._channel.failed(producer, error, refused=another_way)
             except kafka_errors.KafkaError as error:
                 await self._channel.failed(producer, error, refused=False)
             else:
@@ -183,8 +185,8 @@ class _Cargo(Protocol):
     def load(self, builder: BatchBuilder, indices: Sequence[int]) -> int:
         """Fill a record batch with as many as fit, at least one; returns how many."""
 
-    def refused(self, index: int, reason: UnreadableReason, detail: str) -> None:
-        """The record at ``index`` can't be stored as it is."""
+    def refused(self, index: int, reason: UnreadableReason, detail: str) -> bool:
+        """The record at ``index`` can't be stored as it is; False if there is nothing else to try but patience."""
 
 
 class _Messages:
@@ -214,10 +216,11 @@ class _Messages:
             count += 1
         return _loaded(builder, count)
 
-    def refused(self, index: int, reason: UnreadableReason, detail: str) -> None:
+    def refused(self, index: int, reason: UnreadableReason, detail: str) -> bool:
         """A message that can't be stored makes its event a dead letter."""
         self._refused[self.batch.records[index].offset] = Unreadable(reason, detail)
         self._to_dead_letter(index)
+        return True
 
     def _to_dead_letter(self, index: int) -> None:
         self._outcomes.make_dead(index, self._refused[self.batch.records[index].offset])
@@ -243,11 +246,15 @@ class _DeadLetters:
             count += 1
         return _loaded(builder, count)
 
-    def refused(self, index: int, reason: UnreadableReason, detail: str) -> None:  # noqa: ARG002
-        """Try with less: first without the value, then with our own headers only."""
+    def refused(self, index: int, reason: UnreadableReason, detail: str) -> bool:  # noqa: ARG002
+        """Try with less: first without the value, then with our own headers only.
+
+        A topic that takes not even those (compacted, or of another age) needs a person; until then the lane waits.
+        """
         letter = self._letter(index)
         shorter = letter.bare() if letter.value is None else letter.without_value()
         self._shortened[self.batch.records[index].offset] = shorter
+        return shorter != letter
 
     def _letter(self, index: int) -> DeadLetter:
         record = self.batch.records[index]

@@ -56,6 +56,7 @@ def configure(level: LogLevel, log_format: LogFormat | None = None, stream: Text
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_formatter(log_format or ("text" if stream.isatty() else "json"), stream, debug=debug))
     if not debug:
+        handler.addFilter(_no_service_notes)
         handler.addFilter(OncePerInterval(REPEAT_SECONDS))
     root = logging.getLogger()
     root.handlers = [handler]
@@ -70,6 +71,11 @@ def configure(level: LogLevel, log_format: LogFormat | None = None, stream: Text
 def is_ours(record: logging.LogRecord) -> bool:
     """Whether the worker itself said it, rather than a library."""
     return record.name == OURS or record.name.startswith(OURS + ".")
+
+
+def _no_service_notes(record: logging.LogRecord) -> bool:
+    """Leave out what Faust's services say of themselves ("[^--Agent]: Starting..."); a crash is told by ``process``."""
+    return not str(record.msg).startswith("[^")
 
 
 class OncePerInterval(logging.Filter):

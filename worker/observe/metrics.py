@@ -9,13 +9,14 @@ A partition's series appear when it is assigned and go when it is given up (no s
 
 from __future__ import annotations
 
+import collections
 from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 _BATCH_SIZES = (1, 5, 10, 50, 100, 500, 1000, 2500, 5000, 10000)
 _BATCH_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -34,6 +35,14 @@ class Tally(NamedTuple):
     def consumed(self) -> int:
         """Every record of the batch: each has exactly one outcome."""
         return self.produced + sum(self.dropped.values()) + sum(self.dead_lettered.values())
+
+
+class Counts(NamedTuple):
+    """What events came to, since the worker started and on the partitions it has now."""
+
+    produced: int
+    dropped: Mapping[str, int]
+    dead_lettered: Mapping[str, int]
 
 
 class Metrics:
@@ -113,6 +122,11 @@ class Metrics:
         for metric in (self._produced, self._dropped, self._dead):
             metric.remove_by_labels({"partition": label})
 
+    def paused(self, partition: int) -> None:
+        """Take back what may be untrue from now on: a rebalance is under way, and someone else may go on."""
+        for metric in (self._lag, self._committed):
+            metric.remove_by_labels({"topic": self.topic, "partition": str(partition)})
+
     def confirmed(self, partition: int, tally: Tally, seconds: float, age: float | None) -> None:
         """Count one batch whose every outcome is stored."""
         self._consumed.labels(self.topic, partition).inc(tally.consumed)
@@ -133,11 +147,33 @@ class Metrics:
         self._in_flight.labels(self.topic, partition).set(count)
 
     def committed(self, partition: int, offset: int, lag: int | None) -> None:
-        """Show where a restart would go on, and how far that is from the log's end."""
-        self._committed.labels(self.topic, partition).set(offset)
+        """Show where a restart would go on (-1: nothing is committed yet), and how far that is from the log's end."""
+        if offset >= 0:
+            self._committed.labels(self.topic, partition).set(offset)
         if lag is not None:
             self._lag.labels(self.topic, partition).set(lag)
+
+    def consumed(self) -> dict[int, int]:
+        """Events with a confirmed outcome, by partition."""
+        return {int(labels["partition"]): count for labels, count in _counts(self._consumed)}
+
+    def outcomes(self) -> Counts:
+        """What the events came to, all partitions together."""
+        dropped: collections.Counter[str] = collections.Counter()
+        dead: collections.Counter[str] = collections.Counter()
+        for totals, counter in ((dropped, self._dropped), (dead, self._dead)):
+            for labels, count in _counts(counter):
+                totals[labels["reason"]] += count
+        produced = sum(count for _, count in _counts(self._produced))
+        return Counts(produced, dropped, dead)
 
     def exposition(self) -> bytes:
         """The text that Prometheus scrapes."""
         return generate_latest(self.registry)
+
+
+def _counts(counter: Counter) -> Iterator[tuple[Mapping[str, str], int]]:
+    for family in counter.collect():
+        for sample in family.samples:
+            if sample.name.endswith("_total"):
+                yield sample.labels, int(sample.value)

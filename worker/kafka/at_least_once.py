@@ -108,6 +108,7 @@ class _Lane(Lane):
         self._delivery = delivery
         self._shared = shared
         self._writer = Writer(self, delivery.settings, limits, delivery.input_partitions)
+        self._retry = Retry(log, "write-failed", partition=tp.partition)
         self._committed = -1
         self.since = ""
 
@@ -118,7 +119,8 @@ class _Lane(Lane):
     async def failed(self, producer: AIOKafkaProducer, error: Exception, *, refused: bool) -> None:
         if not refused:
             self.trouble = describe(error)
-        await self._shared.failed(producer, error, refused=refused)
+            await self._retry.pause(error)
+        await self._shared.replace(producer)
 
     @property
     def committed(self) -> int:
@@ -135,6 +137,7 @@ class _Lane(Lane):
                 self._wrote(work)
                 self._confirm()
                 self._writer.forget()
+                self._retry.reset()
 
     async def _begin(self) -> None:
         if self.confirmed >= 0:
@@ -157,12 +160,11 @@ class _SharedProducer:
     def __init__(self, settings: Settings) -> None:
         self.producer = connection.producer(settings)
         self._settings = settings
-        self._retry = Retry(log, "write-failed")
         self._replacing = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        await self.producer.start()
+        self.producer = await self._started(self.producer)
 
     async def stop(self) -> None:
         leaving = [asyncio.create_task(self.producer.stop()), *self._background]
@@ -171,29 +173,29 @@ class _SharedProducer:
             task.cancel()
         await connection.cut(self.producer)
 
-    async def failed(self, producer: AIOKafkaProducer, error: Exception, *, refused: bool) -> None:
-        """Replace the producer, once, whoever asks first. The old one first sends what other lanes gave it."""
-        if not refused:
-            await self._retry.pause(error)
-        await self._replace(producer)
-        self._in_background(producer.stop())
+    async def replace(self, producer: AIOKafkaProducer) -> None:
+        """Replace this producer, once, whoever asks first. It first sends what other lanes gave it."""
+        async with self._replacing:
+            if self.producer is producer:
+                self.producer = await self._started(connection.producer(self._settings))
+                self._in_background(producer.stop())
 
     def abandon(self) -> None:
         """Cut the producer off, so that nothing that waits in it is sent."""
         self._in_background(connection.cut(self.producer))
-        self._in_background(self._replace(self.producer))
+        self._in_background(self.replace(self.producer))
 
-    async def _replace(self, producer: AIOKafkaProducer) -> None:
-        async with self._replacing:
-            while self.producer is producer:
-                new = connection.producer(self._settings)
-                try:
-                    await new.start()
-                except KafkaError as error:
-                    await new.stop()
-                    await self._retry.pause(error)
-                else:
-                    self.producer = new
+    async def _started(self, producer: AIOKafkaProducer) -> AIOKafkaProducer:
+        retry = Retry(log, "producer-not-started")
+        while True:
+            try:
+                await producer.start()
+            except KafkaError as error:
+                await producer.stop()
+                await retry.pause(error)
+                producer = connection.producer(self._settings)
+            else:
+                return producer
 
     def _in_background(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)

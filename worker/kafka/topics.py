@@ -45,13 +45,29 @@ DEFAULT_PARTITIONS = 4
 class Limits:
     """How large a record batch each topic takes, in bytes (its ``max.message.bytes``)."""
 
-    def __init__(self, limits: Mapping[str, int] | None = None) -> None:
-        """Know the limits of some topics; all others have Kafka's default."""
+    def __init__(self, limits: Mapping[str, int] | None = None, settings: Settings | None = None) -> None:
+        """Know the limits of some topics; all others have Kafka's default. ``settings`` say where to ask again."""
         self._limits = dict(limits or {})
+        self._settings = settings
 
     def of(self, topic: str) -> int:
         """The limit of one topic."""
         return self._limits.get(topic, DEFAULT_LIMIT)
+
+    async def have_changed(self, topic: str) -> bool:
+        """Ask again, because a broker refused what should have fitted; False if it says what it said before."""
+        if self._settings is None:
+            return False
+        believed = self.of(topic)
+        admin = AIOKafkaAdminClient(**connection.arguments(self._settings))
+        try:
+            await admin.start()
+            self._limits.update(_sizes(await _configs(admin, [topic])))
+        except KafkaError as error:
+            log.info("topic-config-hidden", topic=topic, reason=describe(error))
+        finally:
+            await admin.close()
+        return self.of(topic) != believed
 
 
 async def prepare(settings: Settings, on_wait: Callable[[Exception], None] = lambda _: None) -> Limits:
@@ -90,7 +106,11 @@ async def _prepare(admin: AIOKafkaAdminClient, settings: Settings, on_wait: Call
         await _make(admin, settings, settings.dead_letter_topic, wanted, {**kept, **_ANY_TIMESTAMP})
     configs = await _configs(admin, [settings.output_topic, settings.dead_letter_topic])
     _warn_of_retention(settings, source, configs)
-    return Limits({topic: int(config["max.message.bytes"]) for topic, config in configs.items()})
+    return Limits(_sizes(configs), settings)
+
+
+def _sizes(configs: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
+    return {topic: int(config["max.message.bytes"]) for topic, config in configs.items()}
 
 
 #: Timestamps are the events' own: a topic that we make must take any (Kafka 4.0 refuses those an hour ahead).

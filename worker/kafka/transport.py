@@ -188,6 +188,14 @@ class BatchConsumer(Consumer):
 
     # What Faust's own offset keeping would do is done by the lanes.
 
+    @Service.task
+    async def _commit_handler(self) -> None:
+        """Faust's timer; ours is ``process``'s."""
+
+    @Service.task
+    async def _commit_livelock_detector(self) -> None:
+        """Progress is watched by ``observe.health``."""
+
     async def commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: ANN401, ARG002, FBT001, FBT002
         """Commit what the lanes have confirmed."""
         await self.delivery.commit()
@@ -198,9 +206,6 @@ class BatchConsumer(Consumer):
 
     async def wait_empty(self) -> None:
         """Nothing to wait for: a lane finishes what it writes before its partition is given up."""
-
-    async def verify_all_partitions_active(self) -> None:
-        """Progress is watched by ``observe.health``."""
 
     def track_message(self, message: Any) -> None:  # noqa: ANN401
         """Not tracked: see ``wait_empty``."""

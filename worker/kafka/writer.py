@@ -142,27 +142,35 @@ class Writer:
         while indices := cargo.shippable(indices):
             producer = self._channel.producer
             limit = self._limits.of(to.topic)
-            builder = _builder(producer, limit, odd=odd_names.are_odd(cargo.batch.records))
             share = indices[: self._refusals.at_most]
-            count = cargo.load(builder, share)
-            if count == 1 and not _fits(builder, limit):
+            builder, count = _load(producer, limit, share, cargo)
+            if count == 1 and builder.size() > limit and not _shrinks(producer, limit, share, cargo):
                 detail = f"{builder.size()} bytes; {to.topic} takes {limit}"
                 if cargo.refused(indices[0], "too-large", detail):
                     continue
             try:
-                await (await producer.send_batch(builder, to.topic, partition=to.partition))
+                await _send(producer, builder, to)
             except REFUSED as error:
-                another_way = True
-                if count > 1:
-                    self._refusals.at_most = count // 2  # one of them it is: find it
-                else:
-                    reason: UnreadableReason = "too-large" if isinstance(error, _TOO_LARGE) else "rejected"
-                    another_way = cargo.refused(indices[0], reason, f"{to.topic} refused it: {error.message}")
+                another_way = await self._another_way(error, to, share[:count], cargo)
                 await self._channel.failed(producer, error, refused=another_way)
             except kafka_errors.KafkaError as error:
                 await self._channel.failed(producer, error, refused=False)
             else:
                 indices = indices[count:]
+
+    async def _another_way(
+        self, error: kafka_errors.BrokerResponseError, to: TopicPartition, share: Sequence[int], cargo: _Cargo
+    ) -> bool:
+        """The broker refused a batch: find one that it takes. False if there is none, and only patience is left."""
+        too_large = isinstance(error, _TOO_LARGE)
+        if too_large and await self._limits.have_changed(to.topic):
+            return True
+        if len(share) > 1:  # one of them it is: find it
+            self._refusals.at_most = len(share) // 2
+            return True
+        return cargo.refused(
+            share[0], "too-large" if too_large else "rejected", f"{to.topic} refused it: {error.message}"
+        )
 
 
 @dataclasses.dataclass(slots=True)
@@ -263,20 +271,35 @@ class _DeadLetters:
         return dead_letters.build(record, self.batch.tp, cast("Unreadable", self._each[index]), self._group)
 
 
-def _builder(producer: AIOKafkaProducer, limit: int, *, odd: bool) -> BatchBuilder:
+def _load(producer: AIOKafkaProducer, limit: int, indices: Sequence[int], cargo: _Cargo) -> tuple[BatchBuilder, int]:
+    """A record batch with as many of ``indices`` as fit, at least one; and how many they are."""
     accumulator = producer._message_accumulator  # create_batch() allows one size for all topics
     manager = producer._txn_manager
     transactional = manager is not None and manager.transactional_id is not None
-    make = odd_names.OddBatchBuilder if odd else BatchBuilder
-    return make(limit, accumulator._compression_type, is_transactional=transactional)
+    make = odd_names.OddBatchBuilder if odd_names.are_odd(cargo.batch.records) else BatchBuilder
+    builder = make(limit, accumulator._compression_type, is_transactional=transactional)
+    return builder, cargo.load(builder, indices)
+
+
+def _shrinks(producer: AIOKafkaProducer, limit: int, share: Sequence[int], cargo: _Cargo) -> bool:
+    """Whether one record that is too large fits when it is compressed. Tried on a twin: a batch is built only once."""
+    twin, _ = _load(producer, limit, share[:1], cargo)
+    return len(twin._build()) <= limit
+
+
+async def _send(producer: AIOKafkaProducer, builder: BatchBuilder, to: TopicPartition) -> None:
+    """Send one record batch and wait until the broker has confirmed it.
+
+    Raises ``KafkaError``, also when the producer's sender has ended, which would leave the batch waiting for ever.
+    """
+    stored = await producer.send_batch(builder, to.topic, partition=to.partition)
+    await asyncio.wait({stored, producer._sender.sender_task}, return_when=asyncio.FIRST_COMPLETED)
+    if not stored.done():
+        raise kafka_errors.KafkaError("the producer ended before the batch was stored")
+    stored.result()
 
 
 def _loaded(builder: BatchBuilder, count: int) -> int:
     builder._relative_offset = count  # append() of the layer above would have counted
     builder.close()
     return count
-
-
-def _fits(builder: BatchBuilder, limit: int) -> bool:
-    """A batch of several always fits; a single record is taken whatever its size, and may shrink when compressed."""
-    return builder.size() <= limit or len(builder._build()) <= limit

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 #: A member from which the group has heard nothing for so long has been given up by it (the session time-out).
 GROUP_PATIENCE = 10.0
+_NAMED = 5
 
 
 class Stage(enum.Enum):
@@ -74,13 +75,17 @@ class Health(NamedTuple):
 
     @property
     def reasons(self) -> list[str]:
-        """What is wrong, a line each."""
+        """What is wrong, a line each; of many partitions only the first are named."""
         silent = [] if self.broker_silent is None else [_silence(self.broker_silent)]
-        return silent + [
-            f"partition {each.partition} has not moved for {each.seconds:.0f} s"
-            + ("" if each.lag is None else f", lag {each.lag}")
-            for each in self.stalled
-        ]
+        return (
+            silent
+            + [
+                f"partition {each.partition} has not moved for {each.seconds:.0f} s"
+                + ("" if each.lag is None else f", lag {each.lag}")
+                for each in self.stalled[:_NAMED]
+            ]
+            + ([f"and {len(self.stalled) - _NAMED} more partitions"] if len(self.stalled) > _NAMED else [])
+        )
 
 
 class Progress:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import collections
 from typing import TYPE_CHECKING, NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Metrics:
     def __init__(self, topic: str, version: str, guarantee: str) -> None:
         """Make the series for one worker reading ``topic``."""
         self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)  # memory, CPU, open files, start time; nothing where there is no /proc
         self.topic = topic
         self._consumed = Counter(
             "worker_events_consumed", "Events with a confirmed outcome.", ["topic", "partition"], registry=registry

@@ -119,16 +119,16 @@ def _charts(view: View) -> str:
     lag = sum(partition.lag or 0 for partition in view.partitions)
     now = sum(_now_rates(view.samples).values())
     seconds = view.samples[-1].at - view.samples[0].at if view.samples else 0.0
-    return _chart("Events a second", _rate(now), per_second, seconds) + _chart("Lag", f"{lag:,}", lags, seconds)
+    return _chart("Events a second", now, per_second, seconds) + _chart("Lag", lag, lags, seconds)
 
 
-def _chart(name: str, figure: str, values: Sequence[float], seconds: float) -> str:
-    top = max(values, default=0.0)
+def _chart(name: str, now: float, values: Sequence[float], seconds: float) -> str:
+    top = max([now, *values])
     line = _line(values, top)
     drawn = f'<path class="area" d="{line} V{_HEIGHT} H0 Z"/><path class="rule" d="{line}"/>' if line else ""
     return (
         f"<section><h2>{name}</h2>"
-        f'<p class="figure">{figure} <small>now, highest {_rate(top)}</small></p>'
+        f'<p class="figure">{_rate(now)} <small>now, highest {_rate(top)}</small></p>'
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none" role="img"'
         f' aria-label="{name}, the last {_duration(seconds)}">{drawn}</svg>'
         f'<p class="axis"><span>{_duration(seconds)} ago</span><span>now</span></p></section>'
@@ -158,20 +158,23 @@ def _partitions(view: View) -> str:
     lag = sum(each.lag or 0 for each in view.partitions)
     in_flight = sum(each.in_flight for each in view.partitions)
     total = _rate(sum(now.get(each.number, 0.0) for each in view.partitions))
+    head = "".join(
+        f'<th scope="col">{name}</th>' for name in ("partition", "state", "lag", "in flight", "events/s", "offset")
+    )
     return (
-        '<div class="scroll"><table><thead><tr><th scope="col">partition</th><th scope="col">offset</th>'
-        '<th scope="col">lag</th><th scope="col">in flight</th><th scope="col">events/s</th>'
-        f'<th scope="col">state</th></tr></thead><tbody>{rows}</tbody><tfoot><tr><td>all</td><td></td>'
-        f"<td>{lag:,}</td><td>{in_flight:,}</td><td>{total}</td><td></td></tr></tfoot></table></div>"
+        f'<div class="scroll"><table class="partitions"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody>'
+        f"<tfoot><tr><td>all</td><td></td><td>{lag:,}</td><td>{in_flight:,}</td><td>{total}</td><td></td></tr></tfoot>"
+        "</table></div>"
     )
 
 
 def _partition(each: Partition, rate: float, *, stalled: bool) -> str:
-    offset = f"{each.confirmed:,}" if each.opened else "-"
+    word = _text(_word(each, stalled=stalled))
     lag = "-" if each.lag is None else f"{each.lag:,}"
+    offset = f"{each.confirmed:,}" if each.opened else "-"
     return (
-        f"<tr><td>{each.number}</td><td>{offset}</td><td>{lag}</td><td>{each.in_flight:,}</td>"
-        f"<td>{_rate(rate)}</td><td>{_text(_word(each, stalled=stalled))}</td></tr>"
+        f"<tr><td>{each.number}</td><td>{word}</td><td>{lag}</td><td>{each.in_flight:,}</td>"
+        f"<td>{_rate(rate)}</td><td>{offset}</td></tr>"
     )
 
 
@@ -232,7 +235,7 @@ def _facts(view: View, settings: Settings) -> str:
 
 
 def _rate(value: float) -> str:
-    return f"{value:,.1f}" if 0 < value < 10 else f"{value:,.0f}"  # noqa: PLR2004 - small ones need a decimal
+    return f"{value:,.1f}" if value < 10 and value % 1 else f"{value:,.0f}"  # noqa: PLR2004 - small ones need a decimal
 
 
 def _duration(seconds: float) -> str:

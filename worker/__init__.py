@@ -5,6 +5,7 @@ The map, in the order an event meets it:
     cli.py, __main__.py    the commands
     settings.py, kinds.py  one table of settings: name, default, help, check
     process.py             the life of the process: start, watch, stop, exit code
+    check.py, explain.py, dead_letters_cli.py, convert.py, demo/    what the other commands do
     app.py                 the Faust app and its one agent: a batch in, outcomes, deliver
     kafka/                 the edge
       connection.py        settings to what every client takes
@@ -19,6 +20,10 @@ The map, in the order an event meets it:
       transaction.py       exactly once: one transactional producer per input partition
       writer.py            outcomes to record batches, batches to the broker
       dead_letters.py      build a dead letter
+      reach.py             one connection, and why there is none
+      cluster.py           what ``check`` asks a cluster (protocol.py); verdicts.py: what it thinks of the answers
+      reader.py            a bounded look at a topic, without a group
+      replay.py            dead letters sent back (letters.py: read back; replayed.py: what was sent)
       throwaway.py         a real Kafka for the demo and the tests (jars.py, ports.py, watchdog.py)
     rule/                  pure: no Kafka, no asyncio, no clock, no logging
       event.py             a record's value to an event, or a reason it is none (lexemes.py keeps digits)

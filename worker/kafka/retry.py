@@ -6,6 +6,8 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
+from worker.errors import WorkerError
+
 if TYPE_CHECKING:
     from structlog.stdlib import BoundLogger
 
@@ -48,5 +50,7 @@ class Retry:
 def describe(error: BaseException) -> str:
     """An error in one line, without aiokafka's square brackets and class repetitions."""
     text = " ".join(str(error).split())
+    if isinstance(error, WorkerError):
+        return text
     name = type(error).__name__
     return text if text.startswith(name) else f"{name}: {text}".removesuffix(": ")

@@ -13,15 +13,14 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
     KafkaError,
-    SaslAuthenticationFailed,
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
     for_code,
 )
 
-from worker.errors import LoginError, TopicError
-from worker.kafka import connection
+from worker.errors import BrokerError, LoginError, TopicError
+from worker.kafka import connection, reach
 from worker.kafka.retry import Retry, describe
 from worker.observe.logs import get_logger
 
@@ -80,11 +79,14 @@ async def prepare(settings: Settings, on_wait: Callable[[Exception], None] = lam
     while True:
         admin = AIOKafkaAdminClient(**connection.arguments(settings))
         try:
+            await reach.any_of(
+                settings
+            )  # aiokafka's own start does not tell a wrong password from a broker that is down
             await admin.start()
             return await _prepare(admin, settings, on_wait)
-        except SaslAuthenticationFailed as error:
-            raise LoginError(f"the cluster refused the login: {describe(error)}") from None
-        except KafkaError as error:
+        except (LoginError, TopicError):
+            raise
+        except (BrokerError, KafkaError) as error:
             on_wait(error)
             await retry.pause(error)
         finally:

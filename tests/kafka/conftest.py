@@ -1,0 +1,55 @@
+"""Fixtures of the tests that run whole workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from worker_process import Line
+
+from worker.kafka.throwaway import ThrowawayKafka
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from worker_process import MakeLine
+
+
+@pytest.fixture
+def line(broker: str, tmp_path: Path) -> Iterator[MakeLine]:
+    """Give a maker of production lines on the shared broker; their workers end with the test."""
+    yield from _lines(broker, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def own_kafka() -> Iterator[ThrowawayKafka]:
+    """Give a broker to break: it compacts at once, and obeys access rules where a test makes one."""
+    properties = {
+        "log.cleaner.backoff.ms": "100",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    with ThrowawayKafka(properties=properties) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def own_line(own_kafka: ThrowawayKafka, tmp_path: Path) -> Iterator[MakeLine]:
+    """Give a maker of production lines on the broker that may be broken, and mend it afterwards."""
+    yield from _lines(own_kafka.bootstrap, tmp_path)
+    own_kafka.resume()
+    if own_kafka.pid is None:
+        own_kafka.start()
+
+
+def _lines(bootstrap: str, folder: Path) -> Iterator[MakeLine]:
+    lines: list[Line] = []
+
+    def make(**options: Any) -> Line:  # noqa: ANN401 - Line's own
+        lines.append(Line(bootstrap, folder, **options))
+        return lines[-1]
+
+    yield make
+    for each in lines:
+        each.close()

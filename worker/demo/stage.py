@@ -15,11 +15,12 @@ from __future__ import annotations
 import asyncio
 import http.client
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
@@ -41,7 +42,7 @@ from worker.kafka.watchdog import Watchdog
 from worker.rule.outcome import Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Any, TypeVar
 
@@ -54,6 +55,7 @@ _POLL_SECONDS = 0.05
 _CONNECT_SECONDS = 20.0
 _FEED_SECONDS = 60.0  # under 5 when the machine is idle
 _STOP_SECONDS = 15.0
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 # What the demo takes from the user's environment: how to reach the cluster, and what changes no fate.
 _TAKEN = ("BROKERS", "SECURITY_PROTOCOL", "SASL_", "SSL_", "GUARANTEE", "COMPRESSION", "REPLICATION_FACTOR")
@@ -114,7 +116,9 @@ class Stage:
             stack.push(self._remove_topics)
         self._run(topics.prepare(self.settings), _CONNECT_SECONDS, f"no broker answers at {brokers}")
         self._say("starting the worker, feeding it")
-        self._worker = stack.enter_context(_Worker(self._environ, variables))
+        self._worker = _Worker(self._environ, variables)
+        stack.callback(self._worker.close)
+        self._worker.start()
 
     def check(self) -> None:
         """Say so if the worker has ended."""
@@ -278,45 +282,49 @@ class Stage:
 class _Worker:
     """``worker run`` as a process."""
 
+    _process: subprocess.Popen[bytes] | None = None
+    _watchdog: Watchdog | None = None
+
     def __init__(self, environ: Mapping[str, str], variables: Mapping[str, str]) -> None:
         others = {name: value for name, value in environ.items() if not name.startswith(declarations.PREFIX)}
         package = str(Path(worker.__file__).parents[1])  # the same code, also when it is not installed
         paths = os.pathsep.join(filter(None, (package, environ.get("PYTHONPATH"))))
         self._environ = {**others, **variables, "PYTHONPATH": paths}
 
-    def __enter__(self) -> Self:
-        self._folder = Path(tempfile.mkdtemp(prefix="worker-demo-"))
-        self._watchdog = Watchdog(self._folder)
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "worker", "run"],
-                env=self._environ,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for us: we stop it in order
-            )
-        self._watchdog.watch(self._process.pid)
-        return self
+    def start(self) -> None:
+        # A Ctrl-C between the fork and our knowing of it would leave a process behind that nobody stops.
+        with _interrupts_held():
+            folder = Path(tempfile.mkdtemp(prefix="worker-demo-"))
+            self._log = folder / "worker.log"
+            self._watchdog = Watchdog(folder)
+            with self._log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "worker", "run"],
+                    env=self._environ,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,  # Ctrl-C is for us: we stop it in order
+                )
+            self._watchdog.watch(self._process.pid)
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Stop it if it runs, and remove its log."""
         self.stop()
-        self._watchdog.watch(0)
-        self._watchdog.leave()
-
-    @property
-    def _log(self) -> Path:
-        return self._folder / "worker.log"
+        if self._watchdog is not None:
+            self._watchdog.watch(0)
+            self._watchdog.leave()
+            self._watchdog = None
 
     def check(self) -> None:
-        code = self._process.poll()
+        code = self._process.poll() if self._process is not None else None
         if code is not None:
             raise WorkerError(f"demo: the worker ended by itself (exit {code}):\n{self._tail()}")
 
     def stop(self) -> int:
         """Stop it in order, or at once if that takes too long; return its exit code."""
+        if self._process is None:
+            return 0
         self._process.terminate()
         try:
             return self._process.wait(_STOP_SECONDS)
@@ -326,6 +334,20 @@ class _Worker:
 
     def _tail(self) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-5:])
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait for the end of the block. Not by a signal mask: a child would inherit it."""
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in _INTERRUPTS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _wanted_names() -> tuple[str, ...]:

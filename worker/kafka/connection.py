@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import ssl
 from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError, ProducerClosed
+from aiokafka.errors import ProducerClosed
 
 from worker.errors import SettingsError
 
@@ -53,13 +53,18 @@ async def cut(producer: AIOKafkaProducer) -> None:
     """Close a producer without sending what waits in it; ``AIOKafkaProducer.stop`` would send it first."""
     producer._closed = True  # there is no public way to leave without a flush
     producer._message_accumulator.fail_all(ProducerClosed())
-    sender = producer._sender.sender_task
-    if sender is not None:
-        sender.cancel()
     await producer.client.close()  # requests under way fail now, instead of at their time-out
-    if sender is not None:
-        with contextlib.suppress(KafkaError):
-            await sender
+    # Its requests look for a coordinator for as long as there is none, and outlive the sender that began them.
+    tasks = {task for task in asyncio.all_tasks() if _is_of(producer._sender, task)}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT)
+
+
+def _is_of(sender: object, task: asyncio.Task[Any]) -> bool:
+    frame = getattr(task.get_coro(), "cr_frame", None)
+    return frame is not None and frame.f_locals.get("self") is sender
 
 
 def arguments(settings: Settings) -> dict[str, Any]:

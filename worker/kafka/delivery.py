@@ -150,14 +150,16 @@ class Delivery(abc.ABC):
         return clean and committed
 
     async def _lanes_end(self, deadline: float) -> bool:
-        """Wait for lanes to finish what they are writing, and cut off those that can't."""
+        """Wait for lanes to finish what they are writing, and cut off those that can't; True if that left no event."""
         tasks = dict(self._tasks)
         if not tasks:
             return True
         _, late = await asyncio.wait(tasks, timeout=max(deadline - asyncio.get_running_loop().time(), 0))
+        cut_off = [self.lanes[tasks[task]] for task in late]
+        clean = not any(lane.in_flight for lane in cut_off)
         for task in late:
             task.cancel()
-            lane = self.lanes[tasks[task]]
+        for lane in cut_off:
             log.warning(
                 "partition-cut-off",
                 partition=lane.tp.partition,
@@ -166,8 +168,8 @@ class Delivery(abc.ABC):
             )
         if late:
             self._abandon()
-            await asyncio.wait(late)
-        return not late
+            await asyncio.wait(late, timeout=connection.CLOSE_TIMEOUT)
+        return clean
 
     async def drain(self, seconds: float) -> bool:
         """Give up all lanes for good; see ``revoke``."""

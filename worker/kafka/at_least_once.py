@@ -14,7 +14,7 @@ does 4, so nothing is doubled.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
@@ -27,13 +27,12 @@ from worker.kafka.writer import Writer
 from worker.observe.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Coroutine
 
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
     from faust.types import TP
 
     from worker.kafka.topics import Limits
-    from worker.observe.metrics import Metrics
     from worker.settings import Settings
 
 log = get_logger(__name__)
@@ -42,19 +41,10 @@ log = get_logger(__name__)
 class AtLeastOnce(Delivery):
     """Lanes that share a producer; their offsets are committed together."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        metrics: Metrics,
-        limits: Limits,
-        *,
-        wake_fetch: Callable[[], None],
-        fail: Callable[[BaseException], None],
-    ) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401
         """See ``Delivery``."""
-        super().__init__(settings, metrics, wake_fetch=wake_fetch, fail=fail)
-        self._limits = limits
-        self._producer = _SharedProducer(settings)
+        super().__init__(*args, **options)
+        self._producer = _SharedProducer(self.settings)
         self._committing = asyncio.Lock()
 
     async def start(self, consumer: AIOKafkaConsumer) -> None:
@@ -63,7 +53,7 @@ class AtLeastOnce(Delivery):
         await self._producer.start()
 
     def _new_lane(self, tp: TP) -> Lane:
-        return _Lane(tp, self, self._producer, self._limits)
+        return _Lane(tp, self, self._producer, self.limits)
 
     async def commit(self) -> bool:
         """Commit every lane's confirmed offset in one request; a refusal is left to the next try or owner."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from worker.kafka.lane import Lane
     from worker.kafka.positions import Start
     from worker.kafka.records import Batch
+    from worker.kafka.topics import Limits
     from worker.observe.metrics import Metrics
     from worker.rule.outcome import Outcomes
     from worker.settings import Settings
@@ -54,6 +55,7 @@ class Delivery(abc.ABC):
         self,
         settings: Settings,
         metrics: Metrics,
+        limits: Limits,
         *,
         wake_fetch: Callable[[], None],
         fail: Callable[[BaseException], None],
@@ -61,6 +63,7 @@ class Delivery(abc.ABC):
         """Deliver by ``settings``; ``fail`` is told of what no retry can mend."""
         self.settings = settings
         self.metrics = metrics
+        self.limits = limits
         self.lanes: dict[TP, Lane] = {}
         self.wake_fetch = wake_fetch
         self.fail = fail

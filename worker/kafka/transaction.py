@@ -43,15 +43,11 @@ from worker.kafka.writer import REFUSED, Writer
 from worker.observe.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from aiokafka import AIOKafkaProducer
     from faust.types import TP
 
     from worker.kafka.topics import Limits
     from worker.kafka.writer import Work
-    from worker.observe.metrics import Metrics
-    from worker.settings import Settings
 
 log = get_logger(__name__)
 
@@ -62,21 +58,8 @@ MAX_TRANSACTION = 200_000
 class ExactlyOnce(Delivery):
     """Lanes that each have a producer of their own."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        metrics: Metrics,
-        limits: Limits,
-        *,
-        wake_fetch: Callable[[], None],
-        fail: Callable[[BaseException], None],
-    ) -> None:
-        """See ``Delivery``."""
-        super().__init__(settings, metrics, wake_fetch=wake_fetch, fail=fail)
-        self._limits = limits
-
     def _new_lane(self, tp: TP) -> Lane:
-        return _Lane(tp, self, self._limits)
+        return _Lane(tp, self, self.limits)
 
     async def commit(self) -> bool:
         """Nothing to do: a lane commits its own offset, in its transaction."""

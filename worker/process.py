@@ -15,6 +15,7 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 from worker import __version__
@@ -63,6 +64,23 @@ def _report(ended: asyncio.Task[None], app: WorkerApp) -> None:
         app.fail(error)
 
 
+async def _end_tasks(code: int) -> None:
+    """End what the libraries left running, which asyncio would wait for.
+
+    aiokafka's tasks, cancelled once, wait for requests that a frozen broker never answers; a second time they give in.
+    """
+    for _ in range(4):
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        if not left:
+            return
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=0.25)
+    log.warning("tasks-left", count=len(left), hint="ended with the process")
+    sys.stderr.flush()
+    os._exit(code)
+
+
 def _calm_collector() -> None:
     """Batches make no reference cycles, so the collector looks in vain, at a tenth of the worker's time and more."""
     gc.freeze()
@@ -84,10 +102,12 @@ class _Process:
         watching = asyncio.create_task(self._status.watch())
         try:
             async with http.serving(self._status):
-                return await self._prepare_and_run()
+                code = await self._prepare_and_run()
         finally:
             watching.cancel()
             self._status.recent.detach()
+        await _end_tasks(code)
+        return code
 
     async def _prepare_and_run(self) -> int:
         preparing = asyncio.create_task(topics.prepare(self._settings, self._status.waiting))

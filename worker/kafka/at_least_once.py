@@ -55,12 +55,12 @@ class AtLeastOnce(Delivery):
     def _new_lane(self, tp: TP) -> Lane:
         return _Lane(tp, self, self._producer, self.limits)
 
-    async def commit(self) -> bool:
+    async def commit(self) -> None:
         """Commit every lane's confirmed offset in one request; a refusal is left to the next try or owner."""
         async with self._committing:
             lanes = [lane for lane in self._own_lanes() if lane.confirmed > lane.committed]
             if not lanes:
-                return True
+                return
             offsets = {TopicPartition(*lane.tp): OffsetAndMetadata(lane.confirmed, lane.since) for lane in lanes}
             try:
                 await self._consumer.commit(offsets)
@@ -73,9 +73,12 @@ class AtLeastOnce(Delivery):
                 self.metrics.commits.labels("ok").inc()
                 for lane in lanes:
                     lane.set_committed(offsets[TopicPartition(*lane.tp)].offset)
-                return True
+                return
             self.metrics.commits.labels("failed").inc()
-            return False
+
+    def owes_commit(self) -> bool:
+        """Compare with where a lane began, too: a start that is not committed costs nothing."""
+        return any(lane.confirmed > max(lane.committed, lane.start) for lane in self.lanes.values())
 
     async def stop(self) -> None:
         """Let go of the producer; lanes have been revoked."""

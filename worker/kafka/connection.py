@@ -7,7 +7,6 @@ import ssl
 from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import ProducerClosed
 
 from worker.errors import SettingsError
 
@@ -52,7 +51,7 @@ def last_answer(consumer: AIOKafkaConsumer) -> float | None:
 async def cut(producer: AIOKafkaProducer) -> None:
     """Close a producer without sending what waits in it; ``AIOKafkaProducer.stop`` would send it first."""
     producer._closed = True  # there is no public way to leave without a flush
-    producer._message_accumulator.fail_all(ProducerClosed())
+    producer._message_accumulator._closed = True
     await producer.client.close()  # requests under way fail now, instead of at their time-out
     # Its requests look for a coordinator for as long as there is none, and outlive the sender that began them.
     tasks = {task for task in asyncio.all_tasks() if _is_of(producer._sender, task)}

@@ -83,8 +83,12 @@ class Delivery(abc.ABC):
         """A lane of this guarantee."""
 
     @abc.abstractmethod
-    async def commit(self) -> bool:
-        """Commit what is confirmed and not yet committed; False if some of it could not be."""
+    async def commit(self) -> None:
+        """Commit what is confirmed and not yet committed."""
+
+    @abc.abstractmethod
+    def owes_commit(self) -> bool:
+        """Whether outcomes are stored whose offset is not committed: a restart would store them again."""
 
     @abc.abstractmethod
     async def stop(self) -> None:
@@ -142,15 +146,16 @@ class Delivery(abc.ABC):
         clean = await self._lanes_end(deadline)
         try:
             async with asyncio.timeout_at(deadline):
-                committed = await self.commit()
+                await self.commit()
         except TimeoutError:
-            committed = False
-        if not committed:
+            pass  # said below, if it matters
+        if self.owes_commit():
             log.warning("commit-left", hint="what was stored since the last commit will be done again")
+            clean = False
         for tp in self.lanes:
             self.metrics.paused(tp.partition)
         self.lanes.clear()
-        return clean and committed
+        return clean
 
     async def _lanes_end(self, deadline: float) -> bool:
         """Wait for lanes to finish what they are writing, and cut off those that can't; True if that left no event."""

@@ -61,9 +61,12 @@ class ExactlyOnce(Delivery):
     def _new_lane(self, tp: TP) -> Lane:
         return _Lane(tp, self, self.limits)
 
-    async def commit(self) -> bool:
+    async def commit(self) -> None:
         """Nothing to do: a lane commits its own offset, in its transaction."""
-        return True
+
+    def owes_commit(self) -> bool:
+        """Never: what is stored and not committed is undone."""
+        return False
 
     async def stop(self) -> None:
         """Nothing to do: a lane closes its producer when it ends."""

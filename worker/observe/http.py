@@ -172,7 +172,7 @@ class _Server(web.Server):
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
         if len(self._connections) > CONNECTIONS:
-            transport.abort()
+            self._loop.call_soon(transport.abort)  # aiohttp's task for it must have begun, or it fails loudly
         else:
             self._loop.call_later(CONNECTION_SECONDS, transport.abort)
 

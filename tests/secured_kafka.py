@@ -1,7 +1,8 @@
 """A throw-away Kafka that lets nobody do anything: listeners with a login and with TLS, and access rules.
 
-Listeners: ``SASL`` (SCRAM-SHA-256, user ``worker``, password ``right``), ``TLS`` (a good certificate), ``EXPIRED`` and
-``ELSEWHERE`` (one for another host), ``MUTUAL`` (asks for ours). Whoever comes over the plain one may do all.
+Listeners: ``SASL`` (SCRAM-SHA-256 only, user ``worker``, password ``right``), ``TLS`` (a good certificate), ``EXPIRED``
+and ``ELSEWHERE`` (one for another host), ``MUTUAL`` (asks for ours), ``LOGIN`` and ``SECURE`` (all mechanisms, without
+and with TLS). The user ``boss`` may do all, and so may whoever comes over the plain listener or over TLS alone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import trustme
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its __all__
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -19,6 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its 
     ResourceType,
 )
 from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
     Encoding,
     NoEncryption,
     PrivateFormat,
@@ -31,7 +34,15 @@ from worker.kafka.throwaway import ThrowawayKafka
 if TYPE_CHECKING:
     from pathlib import Path
 
-# ruff: noqa: S106 - the passwords here are nobody's
+BOSS, PASSWORD = "boss", "S3cret-never-shown_9"
+_MECHANISMS = {
+    "PLAIN": f'plain.PlainLoginModule required user_{BOSS}="{PASSWORD}";',
+    "SCRAM-SHA-256": "scram.ScramLoginModule required;",
+    "SCRAM-SHA-512": "scram.ScramLoginModule required;",
+    # Takes any token that names its user and its end, signed by nobody.
+    "OAUTHBEARER": 'oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";',
+}
+_USERS = {"worker": "right", BOSS: PASSWORD}
 
 RESOURCES = {
     "topic": ResourceType.TOPIC,
@@ -57,15 +68,16 @@ class SecuredKafka:
             "MUTUAL": good,
             "EXPIRED": self.authority.issue_cert(HOST, not_before=long_ago, not_after=long_ago + dt.timedelta(days=1)),
             "ELSEWHERE": self.authority.issue_cert("elsewhere.example"),
+            "SECURE": good,
         }
         properties = {
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:ANONYMOUS",
-            "listener.name.sasl.sasl.enabled.mechanisms": "SCRAM-SHA-256",
-            "listener.name.sasl.scram-sha-256.sasl.jaas.config": (
-                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-            ),
+            "super.users": f"User:ANONYMOUS;User:{BOSS}",
+            **_logins("sasl", "SCRAM-SHA-256"),
+            **_logins("login", *_MECHANISMS),
+            **_logins("secure", *_MECHANISMS),
             "listener.name.mutual.ssl.client.auth": "required",
+            "listener.name.mutual.ssl.principal.mapping.rules": "RULE:^.*CN=([^,]*).*$/$1/",
         }
         for name, certificate in certificates.items():
             prefix = f"listener.name.{name.lower()}.ssl"
@@ -75,9 +87,30 @@ class SecuredKafka:
             properties[f"{prefix}.truststore.location"] = self.ca_file
         self.kafka = ThrowawayKafka(
             properties=properties,
-            listeners={"SASL": "SASL_PLAINTEXT", **dict.fromkeys(certificates, "SSL")},
-            format_options=["--add-scram", "SCRAM-SHA-256=[name=worker,password=right]"],
+            listeners={
+                **dict.fromkeys(certificates, "SSL"),
+                "SASL": "SASL_PLAINTEXT",
+                "LOGIN": "SASL_PLAINTEXT",
+                "SECURE": "SASL_SSL",
+            },
+            format_options=[
+                option
+                for name, password in _USERS.items()
+                for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
+                for option in ("--add-scram", f"{mechanism}=[name={name},password={password}]")
+            ],
         )
+
+    def client_certificate(self, password: str | None = None) -> dict[str, str]:
+        """Make a certificate of ``boss`` and its key, encrypted if there is a password; gives the settings for them."""
+        made = self.authority.issue_cert("boss.example", common_name=BOSS)
+        key = load_pem_private_key(made.private_key_pem.bytes(), None)
+        how = NoEncryption() if password is None else BestAvailableEncryption(password.encode())
+        stem = f"{BOSS}-{'open' if password is None else 'locked'}"
+        certificate, private = self.folder / f"{stem}.pem", self.folder / f"{stem}.key"
+        certificate.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
+        private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, how))
+        return {"ssl_cert_file": str(certificate), "ssl_key_file": str(private)}
 
     def _key_store(self, name: str, certificate: trustme.LeafCert) -> Path:
         """Kafka reads a private key in PKCS #8 only."""
@@ -101,3 +134,29 @@ class SecuredKafka:
         admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})
         for done in admin.create_acls([binding]).values():
             done.result(30)
+
+    def forbid(self, resource: str, name: str, operation: str) -> None:
+        """Take back what ``allow`` gave."""
+        chosen = AclBindingFilter(
+            RESOURCES[resource],
+            name,
+            ResourcePatternType.ANY,
+            "User:worker",
+            None,  # type: ignore[arg-type] # from whichever host
+            AclOperation[operation],
+            AclPermissionType.ALLOW,
+        )
+        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})
+        for done in admin.delete_acls([chosen]).values():
+            done.result(30)
+
+
+def _logins(listener: str, *mechanisms: str) -> dict[str, str]:
+    package = "org.apache.kafka.common.security"
+    return {
+        f"listener.name.{listener}.sasl.enabled.mechanisms": ",".join(mechanisms),
+        **{
+            f"listener.name.{listener}.{mechanism.lower()}.sasl.jaas.config": f"{package}.{_MECHANISMS[mechanism]}"
+            for mechanism in mechanisms
+        },
+    }

@@ -97,10 +97,25 @@ def _ssl_context(settings: Settings) -> ssl.SSLContext | None:
     except ssl.SSLError as error:
         raise SettingsError([f"WORKER_SSL_CA_FILE: holds no certificate that can be read ({error.reason})"]) from None
     if settings.ssl_cert_file is not None:
-        try:
-            context.load_cert_chain(settings.ssl_cert_file, settings.ssl_key_file, settings.ssl_key_password or "")
-        except ssl.SSLError as error:
-            raise SettingsError(
-                [f"WORKER_SSL_CERT_FILE, WORKER_SSL_KEY_FILE: not a certificate and its key ({error.reason})"]
-            ) from None
+        _show_certificate(context, settings)
     return context
+
+
+def _show_certificate(context: ssl.SSLContext, settings: Settings) -> None:
+    password, asked = settings.ssl_key_password, False
+
+    def give() -> str:
+        nonlocal asked  # only a key that is encrypted is asked for its password
+        asked = True
+        return password or ""
+
+    try:
+        context.load_cert_chain(settings.ssl_cert_file or "", settings.ssl_key_file, give)
+    except (ssl.SSLError, ValueError) as error:  # a password longer than OpenSSL takes is a ValueError
+        if not asked:
+            why = f"not a certificate and its key ({getattr(error, 'reason', error)})"
+            raise SettingsError([f"WORKER_SSL_CERT_FILE, WORKER_SSL_KEY_FILE: {why}"]) from None
+        what = "must be set, as the key in WORKER_SSL_KEY_FILE is encrypted"
+        if password is not None:
+            what = "is not the password of the key in WORKER_SSL_KEY_FILE"
+        raise SettingsError([f"WORKER_SSL_KEY_PASSWORD: {what}"]) from None

@@ -41,6 +41,10 @@ class Trouble(NamedTuple):
     hint: str
 
 
+class HungUpError(BrokerError):
+    """A broker hangs up on us: it speaks another protocol, or it (or a proxy before it) is about to come up."""
+
+
 class Node(NamedTuple):
     """A broker as the cluster names it to its clients."""
 
@@ -94,7 +98,7 @@ async def all_of(settings: Settings, addresses: Sequence[str]) -> dict[str, list
 def error_of(troubles: Sequence[Trouble]) -> BrokerError:
     """The most telling of several troubles as our error: one address may be down and the other refuse the password."""
     worst = next((trouble for trouble in troubles if trouble.what != "address"), troubles[0])
-    kind = LoginError if worst.what in ("tls", "login") else BrokerError
+    kind = {"tls": LoginError, "login": LoginError, "protocol": HungUpError}.get(worst.what, BrokerError)
     return kind(f"{worst.detail}: {worst.hint}")
 
 

@@ -35,6 +35,8 @@ log = get_logger(__name__)
 DEFAULT_LIMIT = 1_048_588
 #: Room in the dead-letter topic for the headers that are added to a record as large as the input topic takes.
 HEADER_ROOM = 65_536
+#: A broker that hangs up for so long is not about to come up: it speaks another protocol.
+HUNG_UP_SECONDS = 10.0
 #: Seconds between two looks for a topic that has just been made: the brokers tell each other.
 _SPREADING = 0.1
 #: Partitions of an input topic that is made and has no count in the settings.
@@ -72,10 +74,12 @@ class Limits:
 async def prepare(settings: Settings, on_wait: Callable[[Exception], None] = lambda _: None) -> Limits:
     """Wait until the cluster answers, make what topics are missing, and read their limits.
 
-    ``on_wait`` is told what it waits for. Raises ``LoginError`` when the cluster refuses our login and ``TopicError``
-    when a topic is missing that we may not make.
+    ``on_wait`` is told what it waits for. Raises ``LoginError`` when the cluster refuses our login, or does nothing but
+    hang up, and ``TopicError`` when a topic is missing that we may not make.
     """
     retry = Retry(log, "waiting-for-broker", brokers=",".join(settings.brokers))
+    now = asyncio.get_running_loop().time
+    hung_up_at: float | None = None
     while True:
         admin = AIOKafkaAdminClient(**connection.arguments(settings))
         try:
@@ -87,6 +91,9 @@ async def prepare(settings: Settings, on_wait: Callable[[Exception], None] = lam
         except (LoginError, TopicError):
             raise
         except (BrokerError, KafkaError) as error:
+            hung_up_at = (hung_up_at or now()) if isinstance(error, reach.HungUpError) else None
+            if hung_up_at is not None and now() - hung_up_at > HUNG_UP_SECONDS:
+                raise LoginError(str(error)) from None
             on_wait(error)
             await retry.pause(error)
         finally:

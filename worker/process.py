@@ -92,7 +92,7 @@ def _calm_collector() -> None:
 
 
 def _keep_buffers() -> None:
-    """Have glibc keep the memory of large buffers instead of giving it back and faulting it in again, batch after batch.
+    """Have glibc keep the memory of large buffers, instead of giving it back and faulting it in again each batch.
 
     That was half of the time the kernel spent for the worker. Other C libraries have no ``mallopt``, and go without.
     """

@@ -24,7 +24,8 @@ The map, in the order an event meets it:
       cluster.py           what ``check`` asks a cluster (protocol.py); verdicts.py: what it thinks of the answers
       reader.py            a bounded look at a topic, without a group
       replay.py            dead letters sent back (letters.py: read back; replayed.py: what was sent)
-      throwaway.py         a real Kafka for the demo and the tests (jars.py, ports.py, watchdog.py)
+      throwaway.py         a real Kafka for the demo and the tests (jars.py, ports.py, watchdog.py,
+                           ../interrupts.py)
     rule/                  pure: no Kafka, no asyncio, no clock, no logging
       event.py             a record's value to an event, or a reason it is none (lexemes.py keeps digits)
       content.py           any JSON value to text

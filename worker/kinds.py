@@ -10,6 +10,7 @@ import ipaddress
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,6 +135,15 @@ def _readable(text: str) -> str:
         return text
 
 
+def _url(text: str) -> str:
+    parts = urlsplit(_plain(text))
+    # A password in it would be shown wherever the setting is.
+    if parts.scheme not in ("https", "http") or not _HOST.fullmatch(parts.hostname or "") or "@" in parts.netloc:
+        raise ValueError
+    _ = parts.port  # raises ValueError where it is none
+    return text
+
+
 KAFKA_NAME = Kind("1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', but not '.' or '..'", _kafka_name)
 NAME = Kind("a name: not empty, no control characters, no blanks around it", _plain)
 BOOLEAN = Kind("true or false", _boolean, lambda value: str(value).lower(), ("true", "false"))
@@ -145,3 +155,4 @@ BROKERS = Kind(
 LISTEN = Kind("a host name or address without a port, such as 127.0.0.1, 0.0.0.0 or ::", _host)
 FILE = Kind("a file that can be read", _readable)
 SECRET = Kind("UTF-8 text and not empty", _secret)
+URL = Kind("an address that begins with https:// or http://, without a user or password in it", _url)

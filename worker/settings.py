@@ -40,8 +40,9 @@ Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["json", "text"]
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 
+_NEEDED_BY_OAUTH = ("sasl_oauth_token_url", "sasl_oauth_client_id", "sasl_oauth_client_secret")
 # Kubernetes gives every container these for a Service called "worker" (service links); they are no typos.
 _KUBERNETES = re.compile(r"WORKER_(SERVICE_.*|PORT(_.*)?)")
 
@@ -133,6 +134,10 @@ class Settings:
     sasl_mechanism: SaslMechanism | None = _setting(kinds.one_of(SaslMechanism), None, "how it logs in")
     sasl_username: str | None = _setting(kinds.NAME, None, "the user")
     sasl_password: str | None = _setting(kinds.SECRET, None, "the user's password", secret=True)
+    sasl_oauth_token_url: str | None = _setting(kinds.URL, None, "where `OAUTHBEARER` gets its token")
+    sasl_oauth_client_id: str | None = _setting(kinds.NAME, None, "the client there")
+    sasl_oauth_client_secret: str | None = _setting(kinds.SECRET, None, "the client's secret", secret=True)
+    sasl_oauth_scope: str | None = _setting(kinds.NAME, None, "what the token is to be good for")
     ssl_ca_file: str | None = _setting(kinds.FILE, None, "whom to trust (PEM)", unset="the system's authorities")
     ssl_cert_file: str | None = _setting(kinds.FILE, None, "the worker's certificate (PEM)")
     ssl_key_file: str | None = _setting(kinds.FILE, None, "its private key (PEM)")
@@ -272,10 +277,17 @@ def _cross_checks(settings: Settings) -> Iterator[tuple[set[str], str]]:
     if "DEAD_LETTER_TOPIC" not in settings.origins and not kinds.is_kafka_name(settings.dead_letter_topic):
         yield set(topics), "WORKER_DEAD_LETTER_TOPIC: must be set, as the name made from WORKER_INPUT_TOPIC is too long"
     if settings.security_protocol.startswith("SASL_"):
-        for name in ("sasl_mechanism", "sasl_username", "sasl_password"):
+        oauth = settings.sasl_mechanism == "OAUTHBEARER"
+        needed = _NEEDED_BY_OAUTH if oauth else ("sasl_mechanism", "sasl_username", "sasl_password")
+        asks = (
+            "WORKER_SASL_MECHANISM is OAUTHBEARER"
+            if oauth
+            else f"WORKER_SECURITY_PROTOCOL is {settings.security_protocol}"
+        )
+        for name in needed:
             if getattr(settings, name) is None:
-                why = f"must be set, as WORKER_SECURITY_PROTOCOL is {settings.security_protocol}"
-                yield {name, "security_protocol"}, f"{PREFIX}{name.upper()}: {why}"
+                takes_part = {name, "security_protocol", "sasl_mechanism"}
+                yield takes_part, f"{PREFIX}{name.upper()}: must be set, as {asks}"
     for name, other in (("ssl_cert_file", "ssl_key_file"), ("ssl_key_file", "ssl_cert_file")):
         if getattr(settings, name) is None and getattr(settings, other) is not None:
             why = f"must be set with {PREFIX}{other.upper()} (one file may hold both)"

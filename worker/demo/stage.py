@@ -15,12 +15,11 @@ from __future__ import annotations
 import asyncio
 import http.client
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
@@ -31,6 +30,7 @@ from aiokafka.errors import KafkaError, NoError, UnknownTopicOrPartitionError, f
 from prometheus_client.parser import text_string_to_metric_families
 
 import worker
+from worker import interrupts
 from worker import settings as declarations
 from worker.demo.samples import Counts, Fate
 from worker.errors import BrokerError, WorkerError
@@ -42,7 +42,7 @@ from worker.kafka.watchdog import Watchdog
 from worker.rule.outcome import Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from types import TracebackType
     from typing import Any, TypeVar
 
@@ -55,7 +55,6 @@ _POLL_SECONDS = 0.05
 _CONNECT_SECONDS = 20.0
 _FEED_SECONDS = 60.0  # under 5 when the machine is idle
 _STOP_SECONDS = 15.0
-_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 # What the demo takes from the user's environment: how to reach the cluster, and what changes no fate.
 _TAKEN = ("BROKERS", "SECURITY_PROTOCOL", "SASL_", "SSL_", "GUARANTEE", "COMPRESSION", "REPLICATION_FACTOR")
@@ -293,7 +292,7 @@ class _Worker:
 
     def start(self) -> None:
         # A Ctrl-C between the fork and our knowing of it would leave a process behind that nobody stops.
-        with _interrupts_held():
+        with interrupts.held():
             folder = Path(tempfile.mkdtemp(prefix="worker-demo-"))
             self._log = folder / "worker.log"
             self._watchdog = Watchdog(folder)
@@ -334,20 +333,6 @@ class _Worker:
 
     def _tail(self) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-5:])
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait for the end of the block. Not by a signal mask: a child would inherit it."""
-    came: list[int] = []
-    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in _INTERRUPTS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if came:
-        raise KeyboardInterrupt
 
 
 def _wanted_names() -> tuple[str, ...]:

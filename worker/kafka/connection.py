@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from aiokafka import AIOKafkaProducer
 
 from worker.errors import SettingsError
+from worker.kafka import oauth
 
 if TYPE_CHECKING:
     from aiokafka import AIOKafkaConsumer
@@ -82,6 +83,8 @@ def arguments(settings: Settings) -> dict[str, Any]:
 def _login(settings: Settings) -> dict[str, Any]:
     if not settings.security_protocol.startswith("SASL"):
         return {}
+    if settings.sasl_mechanism == "OAUTHBEARER":
+        return {"sasl_mechanism": settings.sasl_mechanism, "sasl_oauth_token_provider": oauth.provider(settings)}
     return {
         "sasl_mechanism": settings.sasl_mechanism,
         "sasl_plain_username": settings.sasl_username,

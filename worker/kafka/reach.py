@@ -15,11 +15,11 @@ import ssl
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from aiokafka import errors as kafka_errors
-from aiokafka.conn import collect_hosts, create_conn
+from aiokafka.conn import AIOKafkaConnection, OAuthAuthenticator, collect_hosts
 from aiokafka.protocol.metadata import MetadataRequest
 
 from worker.errors import BrokerError, LoginError
-from worker.kafka import connection
+from worker.kafka import connection, oauth
 from worker.kafka.retry import describe
 
 if TYPE_CHECKING:
@@ -59,8 +59,9 @@ async def nodes(settings: Settings, address: str) -> list[Node] | Trouble:
         del arguments[ours]
     arguments["request_timeout_ms"] = int(SECONDS * 1000)
     host, port, _ = collect_hosts([address])[0]
+    dialled = _Connection(host, port, **arguments)
     try:
-        dialled = await asyncio.wait_for(create_conn(host, port, **arguments), SECONDS)
+        await asyncio.wait_for(dialled.connect(), SECONDS)
     except (OSError, EOFError, TimeoutError, kafka_errors.KafkaError) as error:
         return explain(error, settings, address)
     try:
@@ -70,6 +71,21 @@ async def nodes(settings: Settings, address: str) -> list[Node] | Trouble:
     finally:
         await _closed(dialled)
     return [Node(broker[0], f"{broker[1]}:{broker[2]}") for broker in metadata.brokers]
+
+
+class _Connection(AIOKafkaConnection):  # type: ignore[misc] # aiokafka has no types
+    def authenticator_oauth(self) -> OAuthAuthenticator:
+        return _OAuthAuthenticator(sasl_oauth_token_provider=self._sasl_oauth_token_provider)
+
+
+class _OAuthAuthenticator(OAuthAuthenticator):  # type: ignore[misc]
+    """Hears a refusal, which comes without an error code: a reason in JSON where nothing was due (RFC 7628, 3.2.2)."""
+
+    async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
+        if payload:
+            raise kafka_errors.SaslAuthenticationFailed("the token")
+        answer: tuple[bytes, bool] | None = await super().step(payload)
+        return answer
 
 
 async def any_of(settings: Settings) -> None:
@@ -180,21 +196,21 @@ def _tls(error: ssl.SSLError, address: str) -> Trouble:
 
 
 def _login(error: kafka_errors.KafkaError, settings: Settings) -> Trouble | None:
+    if isinstance(error, oauth.TokenError):
+        return Trouble("login" if error.final else "address", error.text, error.hint)
+    if isinstance(error, kafka_errors.SaslAuthenticationFailed) and settings.sasl_mechanism == "OAUTHBEARER":
+        detail = f"the cluster does not accept the token of {settings.sasl_oauth_client_id}"
+        return Trouble("login", detail, "look at WORKER_SASL_OAUTH_SCOPE, and at the broker's log for what it expects")
     if isinstance(error, kafka_errors.SaslAuthenticationFailed):
         detail = f"{settings.sasl_username} is not let in by {settings.sasl_mechanism}"
         return Trouble("login", detail, "look at WORKER_SASL_USERNAME, WORKER_SASL_PASSWORD and WORKER_SASL_MECHANISM")
     if isinstance(error, kafka_errors.UnsupportedSaslMechanismError):
         detail = f"the cluster does not take the mechanism {settings.sasl_mechanism}"
-        return Trouble("login", detail, f"set WORKER_SASL_MECHANISM to one it takes ({_short(error)})")
+        return Trouble("login", detail, "set WORKER_SASL_MECHANISM to one that this port takes")
     if isinstance(error, kafka_errors.IllegalSaslStateError):
         detail = "the cluster wants no login here"
         return Trouble("login", detail, "set WORKER_SECURITY_PROTOCOL to PLAINTEXT or SSL, or use the other port")
     return None
-
-
-def _short(error: BaseException) -> str:
-    text = describe(error)
-    return text[text.find("Enabled") :] if "Enabled" in text else text
 
 
 def _address(chain: list[BaseException], settings: Settings, address: str) -> Trouble:

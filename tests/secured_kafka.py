@@ -76,6 +76,7 @@ class SecuredKafka:
             **_logins("sasl", "SCRAM-SHA-256"),
             **_logins("login", *_MECHANISMS),
             **_logins("secure", *_MECHANISMS),
+            "connections.max.reauth.ms": "3600000",  # a connection ends with its token, if it has one
             "listener.name.mutual.ssl.client.auth": "required",
             "listener.name.mutual.ssl.principal.mapping.rules": "RULE:^.*CN=([^,]*).*$/$1/",
         }

@@ -44,6 +44,10 @@ CONTRACT_DEFAULTS = {
     "SASL_MECHANISM": None,
     "SASL_USERNAME": None,
     "SASL_PASSWORD": None,
+    "SASL_OAUTH_TOKEN_URL": None,
+    "SASL_OAUTH_CLIENT_ID": None,
+    "SASL_OAUTH_CLIENT_SECRET": None,
+    "SASL_OAUTH_SCOPE": None,
     "SSL_CA_FILE": None,
     "SSL_CERT_FILE": None,
     "SSL_KEY_FILE": None,
@@ -130,7 +134,11 @@ def test_value(name: str, text: str, attribute: str, value: object) -> None:
         ("LOG_LEVEL", "loud", "debug, info, warning or error"),
         ("LOG_FORMAT", "xml", "json or text"),
         ("SECURITY_PROTOCOL", "TLS", "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"),
-        ("SASL_MECHANISM", "GSSAPI", "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"),
+        ("SASL_MECHANISM", "GSSAPI", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"),
+        ("SASL_OAUTH_TOKEN_URL", "id.example/token", "an address that begins with https:// or http://"),
+        ("SASL_OAUTH_TOKEN_URL", "https://", "an address that begins with https:// or http://"),
+        ("SASL_OAUTH_TOKEN_URL", "https://id.example:port/", "an address that begins with https:// or http://"),
+        ("SASL_OAUTH_TOKEN_URL", "https://me:it@id.example/", "an address that begins with https:// or http://"),
         ("SSL_CA_FILE", "/no/such/file", "a file that can be read (No such file or directory)"),
         ("SSL_CA_FILE", "/", "a file that can be read (Is a directory)"),
     ],
@@ -186,6 +194,16 @@ def test_sasl_needs_a_login(protocol: str) -> None:
     assert problems({"SECURITY_PROTOCOL": protocol, "SASL_USERNAME": "me"}) == (
         f"WORKER_SASL_MECHANISM: must be set, as WORKER_SECURITY_PROTOCOL is {protocol}",
         f"WORKER_SASL_PASSWORD: must be set, as WORKER_SECURITY_PROTOCOL is {protocol}",
+    )
+
+
+def test_oauth_needs_a_client() -> None:
+    """OAUTHBEARER names each part of its own that is missing, and no user."""
+    why = "must be set, as WORKER_SASL_MECHANISM is OAUTHBEARER"
+    assert problems({"SECURITY_PROTOCOL": "SASL_SSL", "SASL_MECHANISM": "OAUTHBEARER", "SASL_OAUTH_SCOPE": "x"}) == (
+        f"WORKER_SASL_OAUTH_TOKEN_URL: {why}",
+        f"WORKER_SASL_OAUTH_CLIENT_ID: {why}",
+        f"WORKER_SASL_OAUTH_CLIENT_SECRET: {why}",
     )
 
 

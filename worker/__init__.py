@@ -11,8 +11,8 @@ The map, in the order an event meets it:
       connection.py        settings to what every client takes
       topics.py            what the topics are: create, compare, limits
       transport.py         one Faust message is one fetched batch of one partition
-      odd_names.py         header names that are not UTF-8
       records.py           fetched batches as they are; the one reach into the fetcher
+      odd_names.py         header names that are not UTF-8
       positions.py         where a partition starts, and what to say when its offset is gone
       lane.py              one input partition's way through: accepted, written, confirmed, in order
       delivery.py          what both guarantees share: assign, hand over, give up
@@ -24,8 +24,7 @@ The map, in the order an event meets it:
       cluster.py           what ``check`` asks a cluster (protocol.py); verdicts.py: what it thinks of the answers
       reader.py            a bounded look at a topic, without a group
       replay.py            dead letters sent back (letters.py: read back; replayed.py: what was sent)
-      throwaway.py         a real Kafka for the demo and the tests (jars.py, ports.py, watchdog.py,
-                           ../interrupts.py)
+      throwaway.py         a real Kafka for the demo and the tests (jars.py, ports.py, watchdog.py; interrupts.py above)
     rule/                  pure: no Kafka, no asyncio, no clock, no logging
       event.py             a record's value to an event, or a reason it is none (lexemes.py keeps digits)
       content.py           any JSON value to text

@@ -10,10 +10,13 @@ A partition's series appear when it is assigned and go when it is given up (no s
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import generate_latest
+
+from worker.rule.event import UnreadableReason
+from worker.rule.message import DropReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -113,6 +116,10 @@ class Metrics:
         """Show a partition's series from its first moment, at zero."""
         self._consumed.labels(self.topic, partition)
         self._produced.labels(partition)
+        for reason in get_args(DropReason):
+            self._dropped.labels(partition, reason)
+        for reason in get_args(UnreadableReason):
+            self._dead.labels(partition, reason)
         self._in_flight.labels(self.topic, partition)
 
     def given_up(self, partition: int) -> None:

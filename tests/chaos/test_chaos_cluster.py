@@ -1,0 +1,97 @@
+"""Three brokers: the one that looks after the group, or the transactions, or holds the output, is killed."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from chaos.events import PARTITIONS
+from chaos.gaps import table
+from chaos.scene import Scene
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # not in its __all__
+from kafka_cluster import ThrowawayCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from worker.kafka.throwaway import ThrowawayKafka
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+
+both = pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+
+
+@pytest.fixture(scope="module")
+def cluster(kafka_version: str) -> Iterator[ThrowawayCluster]:
+    """Three brokers that may lose one."""
+    with ThrowawayCluster(version=kafka_version) as three:
+        yield three
+
+
+@both
+def test_coordinators_killed(cluster: ThrowawayCluster, guarantee: str, seed: int, events: int) -> None:
+    """The group's coordinator, then the broker that leads most transactions, killed and back."""
+    with Scene(
+        cluster.nodes[0], guarantee, seed, bootstrap=cluster.bootstrap, events=events, seconds=40, workers=2
+    ) as scene:
+        scene.wait_for_output()
+        _kill(scene, cluster, _coordinator(scene), "group coordinator killed (of 3)")
+        if guarantee == "exactly-once":
+            _kill(scene, cluster, _leader_of_transactions(scene), "transaction coordinator killed (of 3)")
+        verdict = scene.settle()
+        print(f"seed {seed}, {guarantee}: {verdict}\n{table(scene.watch.gaps())}")  # noqa: T201
+        assert verdict.holds(guarantee), verdict
+
+
+@both
+@pytest.mark.parametrize("which", ["output", "dead_letters"])
+def test_topic_not_writable(cluster: ThrowawayCluster, guarantee: str, seed: int, hold: float, which: str) -> None:
+    """With one in-sync copy too few, the broker refuses each write (NOT_ENOUGH_REPLICAS) until the other is back."""
+    with Scene(
+        cluster.nodes[0], guarantee, seed, bootstrap=cluster.bootstrap, events=20_000, seconds=20, topics=False
+    ) as scene:
+        names = {"input": scene.name, "output": scene.output, "dead_letters": scene.dead_letters}
+        for what, name in names.items():
+            _make_topic(scene, name, [2, 3] if what == which else [1, 2, 3])
+        scene.begin()
+        scene.wait_for_output()
+        with scene.watch.stroke(f"{which} not writable"):
+            cluster.nodes[2].kill()
+            time.sleep(hold)
+            cluster.nodes[2].start()
+        scene.wait_for_output()
+        verdict = scene.settle()
+        print(f"{which} not writable, seed {seed}, {guarantee}: {verdict}\n{table(scene.watch.gaps())}")  # noqa: T201
+        assert verdict.holds(guarantee), verdict
+
+
+def _make_topic(scene: Scene, name: str, nodes: list[int]) -> None:
+    """A topic whose copies lie on these nodes; ``min.insync.replicas`` is the cluster's, 2."""
+    admin = AdminClient({"bootstrap.servers": scene.bootstrap, "log_level": 0})
+    topic = NewTopic(name, num_partitions=PARTITIONS, replica_assignment=[nodes] * PARTITIONS)
+    admin.create_topics([topic], operation_timeout=30)[name].result(30)
+
+
+def _kill(scene: Scene, cluster: ThrowawayCluster, node_id: int, kind: str) -> None:
+    node: ThrowawayKafka = next(node for node in cluster.nodes if node.node_id == node_id)
+    with scene.watch.stroke(kind):
+        node.kill()
+    scene.wait_for_output()
+    time.sleep(scene.dice.uniform(0, 5))
+    with scene.watch.stroke("the killed one back"):
+        node.start()
+    scene.wait_for_output()
+
+
+def _coordinator(scene: Scene) -> int:
+    admin = AdminClient({"bootstrap.servers": scene.bootstrap, "log_level": 0})
+    group = admin.describe_consumer_groups([scene.group])[scene.group].result(30)
+    return int(group.coordinator.id)
+
+
+def _leader_of_transactions(scene: Scene) -> int:
+    admin = AdminClient({"bootstrap.servers": scene.bootstrap, "log_level": 0})
+    partitions = admin.list_topics("__transaction_state", timeout=30).topics["__transaction_state"].partitions
+    return Counter(partition.leader for partition in partitions.values()).most_common(1)[0][0]

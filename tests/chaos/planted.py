@@ -58,7 +58,8 @@ OFFSETS_OUTSIDE = Plant(
         Change(
             "kafka/transaction.py",
             "            await self.producer.send_offsets_to_transaction(\n",
-            "            await self.producer.commit_transaction()\n            await self._delivery._consumer.commit(\n",
+            "            await self.producer.commit_transaction()\n"
+            "            await self._delivery._consumer.commit(\n",
         ),
         Change(
             "kafka/transaction.py",

@@ -160,11 +160,11 @@ class Delivery(abc.ABC):
     async def _lanes_end(self, deadline: float) -> bool:
         """Wait for lanes to finish what they are writing, and cut off those that can't; True if that left no event."""
         tasks = dict(self._tasks)
-        if not tasks:
-            return True
-        _, late = await asyncio.wait(tasks, timeout=max(deadline - asyncio.get_running_loop().time(), 0))
+        late: set[asyncio.Task[None]] = set()
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=max(deadline - asyncio.get_running_loop().time(), 0))
         cut_off = [self.lanes[tasks[task]] for task in late]
-        clean = not any(lane.in_flight for lane in cut_off)
+        clean = not any(lane.in_flight for lane in cut_off) and not any(lane.unfinished for lane in self.lanes.values())
         for task in late:
             task.cancel()
         for lane in cut_off:

@@ -55,6 +55,7 @@ class Lane(abc.ABC):
         self.tp = tp
         self.confirmed = -1  # every outcome below it is stored; -1 until the lane is open
         self.start = -1  # where it was opened; -1 until then
+        self.unfinished = False  # it was closed in the middle of a write that failed
         self.trouble: str | None = None  # why the last write failed, until a batch is confirmed
         self.last_progress = asyncio.get_running_loop().time()
         self._metrics = metrics

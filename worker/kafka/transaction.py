@@ -109,6 +109,7 @@ class _Lane(Lane):
                 await self._session()
             except (KafkaError, _SessionOverError) as error:
                 self._is_open = False
+                self.unfinished = self._closing and self.in_flight > 0
                 if not isinstance(error.__cause__, REFUSED):
                     self.trouble = describe(error.__cause__ or error)
                     await self._retry.pause(error.__cause__ or error)

@@ -151,7 +151,7 @@ class Stage:
         sums: dict[str, dict[str, int]] = {}
         for family in text_string_to_metric_families(self._metrics()):
             for sample in family.samples:
-                if sample.name.endswith("_total"):
+                if sample.name.endswith("_total") and sample.value:  # a reason is there from the start, at zero
                     by_reason = sums.setdefault(sample.name, {})
                     reason = sample.labels.get("reason", "")
                     by_reason[reason] = by_reason.get(reason, 0) + int(sample.value)

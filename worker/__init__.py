@@ -20,7 +20,7 @@ The map, in the order an event meets it:
       transaction.py       exactly once: one transactional producer per input partition
       writer.py            outcomes to record batches, batches to the broker
       dead_letters.py      build a dead letter
-      reach.py             one connection, and why there is none
+      reach.py, rights.py  one connection, and why there is none; the rights without which nothing goes (oauth.py)
       cluster.py           what ``check`` asks a cluster (protocol.py); verdicts.py: what it thinks of the answers
       reader.py            a bounded look at a topic, without a group
       replay.py            dead letters sent back (letters.py: read back; replayed.py: what was sent)

@@ -3,7 +3,7 @@
     WorkerError              something the worker says in one line, never with a traceback
     ├── SettingsError        a setting is wrong: exit 2, each wrong one named
     ├── BrokerError          no broker, or it refuses us, and waiting does not help: exit 1
-    │   ├── LoginError       wrong password, certificate or mechanism
+    │   ├── LoginError       wrong password, certificate or mechanism, a missing right
     │   └── TopicError       a topic is missing or unfit, and we may not make it
     └── StoppedError         the worker was asked to stop while it waited
 

@@ -60,6 +60,9 @@ async def cut(producer: AIOKafkaProducer) -> None:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT)
+    waiter = producer._txn_manager._transaction_waiter if producer._txn_manager is not None else None
+    if waiter is not None and waiter.done() and not waiter.cancelled():
+        waiter.exception()  # heard: what failed the transaction is why it is cut off; else asyncio complains
 
 
 def _is_of(sender: object, task: asyncio.Task[Any]) -> bool:

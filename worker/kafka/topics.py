@@ -20,7 +20,7 @@ from aiokafka.errors import (
 )
 
 from worker.errors import BrokerError, LoginError, TopicError
-from worker.kafka import connection, reach
+from worker.kafka import connection, reach, rights
 from worker.kafka.retry import Retry, describe
 from worker.observe.logs import get_logger
 
@@ -74,8 +74,8 @@ class Limits:
 async def prepare(settings: Settings, on_wait: Callable[[Exception], None] = lambda _: None) -> Limits:
     """Wait until the cluster answers, make what topics are missing, and read their limits.
 
-    ``on_wait`` is told what it waits for. Raises ``LoginError`` when the cluster refuses our login, or does nothing but
-    hang up, and ``TopicError`` when a topic is missing that we may not make.
+    ``on_wait`` is told what it waits for. Raises ``LoginError`` when the cluster refuses our login or a right, or does
+    nothing but hang up, and ``TopicError`` when a topic is missing that we may not make.
     """
     retry = Retry(log, "waiting-for-broker", brokers=",".join(settings.brokers))
     now = asyncio.get_running_loop().time
@@ -83,10 +83,9 @@ async def prepare(settings: Settings, on_wait: Callable[[Exception], None] = lam
     while True:
         admin = AIOKafkaAdminClient(**connection.arguments(settings))
         try:
-            await reach.any_of(
-                settings
-            )  # aiokafka's own start does not tell a wrong password from a broker that is down
+            await reach.any_of(settings)  # which tells a wrong password from a broker that is down
             await admin.start()
+            await rights.demand(admin, settings)
             return await _prepare(admin, settings, on_wait)
         except (LoginError, TopicError):
             raise

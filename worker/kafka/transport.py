@@ -115,6 +115,17 @@ class BatchConsumer(Consumer):
         """Join the group for the agent's topic."""
         self.kafka.subscribe(list(topics), listener=_Listener(self))
 
+    @Service.task
+    async def _watch_joining(self) -> None:
+        """Hear that the group will not have us: nobody asks before it has given us something."""
+        while not self.should_stop and not self.delivery.joined:
+            try:
+                self.kafka._coordinator.check_errors()
+            except KafkaError as error:
+                self.delivery.fail(error)
+                return
+            await self.sleep(IDLE_SECONDS)
+
     def wake(self) -> None:
         """A lane has room: look at what has been fetched."""
         if self._waiting is not None and not self._waiting.done():

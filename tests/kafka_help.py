@@ -137,6 +137,15 @@ def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:
         consumer.close()
 
 
+def log_end(bootstrap: str, topic: str, partition: int) -> int:
+    """Where the log ends, a transaction's marker included."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "log-end", "enable.auto.commit": False})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), 10)[1])
+    finally:
+        consumer.close()
+
+
 def until(condition: Callable[[], object], seconds: float = _SECONDS) -> None:
     """Wait until the condition holds; fail when it takes too long."""
     end = time.monotonic() + seconds

@@ -136,7 +136,7 @@ class _Process:
         starting = asyncio.create_task(app.start())
         if not await wait_or_stop(starting, self._stop):
             starting.cancel()
-            await asyncio.wait([asyncio.create_task(self._close(app))], timeout=_LEAVE_SECONDS)
+            await asyncio.wait([asyncio.create_task(app.stop())], timeout=_LEAVE_SECONDS)
             log.info("worker-stopped", reason="asked to stop before the group was joined")
             return 0
         starting.result()
@@ -162,14 +162,10 @@ class _Process:
     async def _shut_down(self, app: WorkerApp) -> bool:
         stopping = asyncio.get_running_loop().time()
         clean = await app.drain(max(self._settings.shutdown_timeout - _LEAVE_SECONDS, 0.1))
-        closing = asyncio.create_task(self._close(app))
+        closing = asyncio.create_task(app.stop())
         await asyncio.wait([closing], timeout=_LEAVE_SECONDS)
         log.debug("closed", seconds=asyncio.get_running_loop().time() - stopping, done=closing.done())
         return clean
-
-    async def _close(self, app: WorkerApp) -> None:
-        await app.delivery.stop()
-        await app.stop()
 
     async def _keep_books(self, app: WorkerApp) -> None:
         """Commit, and bring the gauges up to date, each commit interval."""

@@ -40,13 +40,13 @@ COMMIT_BEFORE_DELIVERY = Plant(
     (
         Change(
             "kafka/at_least_once.py",
-            "                await self._writer.write(work)\n"
-            "                self._wrote(work)\n"
-            "                self._confirm()\n",
-            "                self._wrote(work)\n"
-            "                self._confirm()\n"
-            "                await self._delivery.commit()\n"
-            "                await self._writer.write(work)\n",
+            "                    await self._writer.write(work)\n"
+            "                    self._wrote(work)\n"
+            "                    self._confirm()\n",
+            "                    self._wrote(work)\n"
+            "                    self._confirm()\n"
+            "                    await self._delivery.commit()\n"
+            "                    await self._writer.write(work)\n",
         ),
     ),
 )
@@ -119,15 +119,15 @@ SIDE_BY_SIDE = Plant(
     (
         Change(
             "kafka/at_least_once.py",
-            "            while (work := await self._next()) is not None:\n"
-            "                await self._writer.write(work)\n"
-            "                self._wrote(work)\n",
-            "            while (work := await self._next()) is not None:\n"
-            "                also = await self._next(asyncio.get_running_loop().time() + 0.1)\n"
-            "                works = [work] if also is None else [work, also]\n"
-            "                await asyncio.gather(*(self._writer.write(one) for one in works))\n"
-            "                for one in works:\n"
-            "                    self._wrote(one)\n",
+            "                while (work := await self._next()) is not None:\n"
+            "                    await self._writer.write(work)\n"
+            "                    self._wrote(work)\n",
+            "                while (work := await self._next()) is not None:\n"
+            "                    also = await self._next(asyncio.get_running_loop().time() + 0.1)\n"
+            "                    works = [work] if also is None else [work, also]\n"
+            "                    await asyncio.gather(*(self._writer.write(one) for one in works))\n"
+            "                    for one in works:\n"
+            "                        self._wrote(one)\n",
         ),
     ),
 )

@@ -65,6 +65,7 @@ class Delivery(abc.ABC):
         self.metrics = metrics
         self.limits = limits
         self.lanes: dict[TP, Lane] = {}
+        self.committing = asyncio.Lock()
         self.wake_fetch = wake_fetch
         self.fail = fail
         self._tasks: dict[asyncio.Task[None], TP] = {}
@@ -74,7 +75,7 @@ class Delivery(abc.ABC):
         self.joined = False  # in the group's current generation, with partitions or as a spare
         self._consumer: AIOKafkaConsumer
 
-    async def start(self, consumer: AIOKafkaConsumer) -> None:
+    def start(self, consumer: AIOKafkaConsumer) -> None:
         """Begin to deliver what ``consumer`` reads."""
         self._consumer = consumer
 
@@ -89,14 +90,6 @@ class Delivery(abc.ABC):
     @abc.abstractmethod
     def owes_commit(self) -> bool:
         """Whether outcomes are stored whose offset is not committed: a restart would store them again."""
-
-    @abc.abstractmethod
-    async def stop(self) -> None:
-        """Let go of the producers; lanes have been revoked."""
-
-    @abc.abstractmethod
-    def _abandon(self) -> None:
-        """A lane was cut off while it wrote: nothing of it may still be sent."""
 
     def wanted(self) -> set[TP]:
         """Partitions whose lane has room."""
@@ -175,7 +168,6 @@ class Delivery(abc.ABC):
                 next_offset=lane.confirmed,
             )
         if late:
-            self._abandon()
             await asyncio.wait(late, timeout=connection.CLOSE_TIMEOUT)
         return clean
 

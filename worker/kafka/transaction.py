@@ -68,12 +68,6 @@ class ExactlyOnce(Delivery):
         """Never: what is stored and not committed is undone."""
         return False
 
-    async def stop(self) -> None:
-        """Nothing to do: a lane closes its producer when it ends."""
-
-    def _abandon(self) -> None:
-        """Nothing to do: what is not committed is aborted by the next owner's init."""
-
 
 class _SessionOverError(Exception):
     """The session can't go on; the next one reads the committed offset and does what is left."""

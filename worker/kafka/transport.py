@@ -95,7 +95,7 @@ class BatchConsumer(Consumer):
             fetch_max_bytes=_FETCH_MAX_BYTES,
         )
         await self._connect()
-        await self.delivery.start(self.kafka)
+        self.delivery.start(self.kafka)
 
     async def _connect(self) -> None:
         retry = Retry(log, "waiting-for-broker")

@@ -36,6 +36,8 @@ log = get_logger(__name__)
 
 #: Of the time a stop may take, what is kept for leaving the group and closing connections.
 _LEAVE_SECONDS = 3.0
+#: How long the lanes may take to finish after a fault of our own: the process has to be started again.
+_FAULT_SECONDS = 5.0
 #: glibc's M_TRIM_THRESHOLD, M_MMAP_THRESHOLD and M_TOP_PAD, in bytes.
 _MALLOPT = {-1: 256 << 20, -3: 256 << 20, -2: 16 << 20}
 #: How often to ask where the logs begin, which the lag needs.
@@ -152,16 +154,17 @@ class _Process:
         error = app.failure.exception() if app.failure.done() else None
         if error is not None:
             log.error("worker-failed", error=describe(error))
-        clean = await self._shut_down(app)
+        seconds = max(self._settings.shutdown_timeout - _LEAVE_SECONDS, 0.1)
+        clean = await self._shut_down(app, seconds if error is None else min(seconds, _FAULT_SECONDS))
         if not clean:
             log.error("worker-stopped", hint="not everything could be finished and committed; it is read again")
         else:
             log.info("worker-stopped")
         return 0 if error is None and clean else 1
 
-    async def _shut_down(self, app: WorkerApp) -> bool:
+    async def _shut_down(self, app: WorkerApp, seconds: float) -> bool:
         stopping = asyncio.get_running_loop().time()
-        clean = await app.drain(max(self._settings.shutdown_timeout - _LEAVE_SECONDS, 0.1))
+        clean = await app.drain(seconds)
         closing = asyncio.create_task(app.stop())
         await asyncio.wait([closing], timeout=_LEAVE_SECONDS)
         log.debug("closed", seconds=asyncio.get_running_loop().time() - stopping, done=closing.done())

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in its __all__
+from kafka_help import until
 from worker_process import Line
 
 from worker.kafka.throwaway import ThrowawayKafka
@@ -41,6 +45,19 @@ def own_line(own_kafka: ThrowawayKafka, tmp_path: Path) -> Iterator[MakeLine]:
     own_kafka.resume()
     if own_kafka.pid is None:
         own_kafka.start()
+    until(lambda: _makes_topics(own_kafka.bootstrap), 90)
+
+
+def _makes_topics(bootstrap: str) -> bool:
+    """Whether the broker is whole again: one that was frozen answers at once, and may make no topic for a while."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    topic = NewTopic(f"whole-{uuid4().hex}", num_partitions=1)
+    (made,) = admin.create_topics([topic], request_timeout=5, operation_timeout=5).values()
+    try:
+        made.result(10)
+    except (KafkaException, TimeoutError):
+        return False
+    return True
 
 
 def _lines(bootstrap: str, folder: Path) -> Iterator[MakeLine]:

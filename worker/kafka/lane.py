@@ -57,7 +57,6 @@ class Lane(abc.ABC):
         self.start = -1  # where it was opened; -1 until then
         self.unfinished = False  # it was closed in the middle of a write that failed
         self.trouble: str | None = None  # why the last write failed, until a batch is confirmed
-        self.last_progress = asyncio.get_running_loop().time()
         self._metrics = metrics
         self._wake_fetch = wake_fetch
         self._is_open = False
@@ -120,7 +119,6 @@ class Lane(abc.ABC):
         self._written.clear()
         self._queue.clear()
         self._is_open = True
-        self.last_progress = asyncio.get_running_loop().time()
         self._wake_fetch()
 
     async def _next(self, until: float | None = None) -> Work | None:
@@ -145,7 +143,6 @@ class Lane(abc.ABC):
     def _confirm(self) -> None:
         """What is written counts: a restart would not do it again, or does it again knowingly (at least once)."""
         now = asyncio.get_running_loop().time()
-        self.last_progress = now
         self.trouble = None
         for item in self._written:
             self.confirmed = item.next_offset

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from aiokafka import AIOKafkaProducer
     from faust.types import TP
 
-    from worker.kafka.topics import Limits
     from worker.kafka.writer import Work
 
 log = get_logger(__name__)
@@ -59,7 +58,7 @@ class ExactlyOnce(Delivery):
     """Lanes that each have a producer of their own."""
 
     def _new_lane(self, tp: TP) -> Lane:
-        return _Lane(tp, self, self.limits)
+        return _Lane(tp, self)
 
     async def commit(self) -> None:
         """Nothing to do: a lane commits its own offset, in its transaction."""
@@ -78,13 +77,13 @@ class _Lane(Lane):
 
     producer: AIOKafkaProducer
 
-    def __init__(self, tp: TP, delivery: ExactlyOnce, limits: Limits) -> None:
+    def __init__(self, tp: TP, delivery: ExactlyOnce) -> None:
         super().__init__(tp, delivery.metrics, delivery.wake_fetch)
         settings = delivery.settings
         self._delivery = delivery
         self._settings = settings
         self._transactional_id = f"{settings.group_id}-{tp.topic}-{tp.partition}"
-        self._writer = Writer(self, settings, limits, delivery.input_partitions)
+        self._writer = Writer(self, settings, delivery.limits, delivery.input_partitions)
         self._retry = Retry(log, "session-over", partition=tp.partition)
         self._since = ""
 

@@ -30,7 +30,7 @@ The map, in the order an event meets it:
       content.py           any JSON value to text
       message.py           MEM-16: event to message, or the reason it is dropped
       outcome.py           a batch of records to outcomes; the line that decides an event's fate
-    observe/               metrics, health, HTTP, logs
+    observe/               metrics, health, HTTP, logs, traces
 
 Imports point one way: ``rule`` < ``kafka`` < ``app`` < ``cli``.
 """

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from worker.kafka.topics import Limits
     from worker.kafka.transport import BatchConsumer
     from worker.observe.metrics import Metrics
+    from worker.observe.tracing import Tracing
     from worker.settings import Settings
 
 log = get_logger(__name__)
@@ -130,7 +131,7 @@ class WorkerApp(faust.App):
         """The worker keeps nothing on disk."""
 
 
-def build(settings: Settings, limits: Limits, metrics: Metrics) -> WorkerApp:
+def build(settings: Settings, limits: Limits, metrics: Metrics, tracing: Tracing | None) -> WorkerApp:
     """Put the worker together; call it inside the event loop that will run it."""
     app = WorkerApp(
         settings.group_id,
@@ -148,6 +149,7 @@ def build(settings: Settings, limits: Limits, metrics: Metrics) -> WorkerApp:
     consumer = cast("BatchConsumer", app.consumer)
     guarantee = ExactlyOnce if settings.guarantee == "exactly-once" else AtLeastOnce
     app.delivery = guarantee(settings, app.metrics, limits, wake_fetch=consumer.wake, fail=app.fail)
+    app.delivery.tracing = tracing
     consumer.settings, consumer.delivery = settings, app.delivery
 
     delivery = app.delivery

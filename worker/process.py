@@ -24,12 +24,13 @@ from worker.app import build
 from worker.errors import WorkerError
 from worker.kafka import topics
 from worker.kafka.retry import describe
-from worker.observe import http
+from worker.observe import http, tracing
 from worker.observe.logs import get_logger
 from worker.observe.status import Status
 
 if TYPE_CHECKING:
     from worker.app import WorkerApp
+    from worker.observe.tracing import Tracing
     from worker.settings import Settings
 
 log = get_logger(__name__)
@@ -47,13 +48,17 @@ _LOG_STARTS_SECONDS = 10.0
 def run(settings: Settings) -> int:
     """Run the worker until it is stopped; returns the exit code."""
     _keep_buffers()
+    spans = tracing.from_environment(os.environ, settings.group_id)
     try:
-        return asyncio.run(_Process(settings).run())
+        return asyncio.run(_Process(settings, spans).run())
     except WorkerError:
         raise
     except Exception as error:  # a fault of our own: one line, and an exit code that has the process started again
         log.exception("worker-failed", error=describe(error))
         return 1
+    finally:
+        if spans is not None:
+            spans.close()
 
 
 async def wait_or_stop(work: asyncio.Future[Any], stop: asyncio.Event) -> bool:
@@ -105,8 +110,9 @@ def _keep_buffers() -> None:
 
 
 class _Process:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, spans: Tracing | None) -> None:
         self._settings = settings
+        self._spans = spans
         self._stop = asyncio.Event()
         self._status = Status(settings)
 
@@ -132,7 +138,7 @@ class _Process:
             preparing.cancel()
             log.info("worker-stopped", reason="asked to stop before the cluster could be used")
             return 0
-        return await self._run_app(build(self._settings, preparing.result(), self._status.metrics))
+        return await self._run_app(build(self._settings, preparing.result(), self._status.metrics, self._spans))
 
     async def _run_app(self, app: WorkerApp) -> int:
         starting = asyncio.create_task(app.start())

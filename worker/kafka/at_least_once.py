@@ -77,7 +77,7 @@ class _Lane(Lane):
     producer: AIOKafkaProducer
 
     def __init__(self, tp: TP, delivery: AtLeastOnce) -> None:
-        super().__init__(tp, delivery.metrics, delivery.wake_fetch)
+        super().__init__(tp, delivery.metrics, delivery.tracing, delivery.wake_fetch)
         self._delivery = delivery
         self._writer = Writer(self, delivery.settings, delivery.limits, delivery.input_partitions)
         self._retry = Retry(log, "write-failed", partition=tp.partition)

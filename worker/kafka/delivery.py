@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from worker.kafka.records import Batch
     from worker.kafka.topics import Limits
     from worker.observe.metrics import Metrics
+    from worker.observe.tracing import Tracing
     from worker.rule.outcome import Outcomes
     from worker.settings import Settings
 
@@ -50,6 +51,8 @@ UNREACHABLE_SECONDS = 5.0
 
 class Delivery(abc.ABC):
     """The lanes of this worker."""
+
+    tracing: Tracing | None = None
 
     def __init__(
         self,

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from faust.types import TP
+    from opentelemetry.trace import Span
 
     from worker.kafka.records import Batch
     from worker.observe.metrics import Metrics
+    from worker.observe.tracing import Tracing
     from worker.rule.outcome import Outcomes
 
 #: Batches of a partition between the fetch and the broker: one being written, one decided, one on its way.
@@ -41,6 +43,7 @@ class _Written(NamedTuple):
     tally: Tally
     taken_at: float
     first_timestamp: int | None
+    span: Span | None
 
 
 class OutOfTurnError(Exception):
@@ -50,7 +53,7 @@ class OutOfTurnError(Exception):
 class Lane(abc.ABC):
     """What both guarantees share: accept in order, count what is confirmed, say how far the lane has come."""
 
-    def __init__(self, tp: TP, metrics: Metrics, wake_fetch: Callable[[], None]) -> None:
+    def __init__(self, tp: TP, metrics: Metrics, tracing: Tracing | None, wake_fetch: Callable[[], None]) -> None:
         """Make a lane that accepts nothing until it is opened."""
         self.tp = tp
         self.confirmed = -1  # every outcome below it is stored; -1 until the lane is open
@@ -58,6 +61,7 @@ class Lane(abc.ABC):
         self.unfinished = False  # it was closed in the middle of a write that failed
         self.trouble: str | None = None  # why the last write failed, until a batch is confirmed
         self._metrics = metrics
+        self._tracing = tracing
         self._wake_fetch = wake_fetch
         self._is_open = False
         self._closing = False
@@ -136,8 +140,10 @@ class Lane(abc.ABC):
         """Every outcome of the batch is stored: there is room for another."""
         records = work.batch.records
         first_timestamp = records[0].timestamp if records else None
+        counts = tally(work.outcomes)
+        span = self._tracing.span(work, counts) if self._tracing is not None else None
         self._taken.popleft()
-        self._written.append(_Written(work.batch.next_offset, tally(work.outcomes), work.taken_at, first_timestamp))
+        self._written.append(_Written(work.batch.next_offset, counts, work.taken_at, first_timestamp, span))
         self._wake_fetch()
 
     def _confirm(self) -> None:
@@ -149,6 +155,8 @@ class Lane(abc.ABC):
             # The wall's clock, as the timestamp's was.
             age = None if item.first_timestamp is None else time.time() - item.first_timestamp / 1000
             self._metrics.confirmed(self.tp.partition, item.tally, now - item.taken_at, age)
+            if item.span is not None:
+                item.span.end()
         self._written.clear()
         self._metrics.in_flight(self.tp.partition, self.in_flight)
 

@@ -78,7 +78,7 @@ class _Lane(Lane):
     producer: AIOKafkaProducer
 
     def __init__(self, tp: TP, delivery: ExactlyOnce) -> None:
-        super().__init__(tp, delivery.metrics, delivery.wake_fetch)
+        super().__init__(tp, delivery.metrics, delivery.tracing, delivery.wake_fetch)
         settings = delivery.settings
         self._delivery = delivery
         self._settings = settings

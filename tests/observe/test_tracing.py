@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -178,3 +179,11 @@ def test_not_installed(environ: dict[str, str]) -> None:
     """An exporter that is not installed is a wrong setting, and the line says what to install."""
     with pytest.raises(SettingsError, match=r"OTEL_TRACES_EXPORTER.*not installed.*text-to-message-worker\[otel\]"):
         tracing.from_environment(environ, "group")
+
+
+def test_wrong_setting() -> None:
+    """What the SDK can't read is a wrong setting, in one line."""
+    code = "import os; from worker.observe import tracing; tracing.from_environment(os.environ, 'group')"
+    environ = {**os.environ, "OTEL_TRACES_EXPORTER": "console", "OTEL_SPAN_LINK_COUNT_LIMIT": "many"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, check=False)
+    assert done.stderr.decode().splitlines()[-1].startswith("worker.errors.SettingsError: OTEL_*: ")

@@ -51,7 +51,10 @@ def from_environment(environ: Mapping[str, str], group_id: str) -> Tracing | Non
         raise SettingsError(
             [f"OTEL_TRACES_EXPORTER: must be otlp, console or none; {exporter} is not installed ({installed})"]
         )
-    return Tracing(found[0].load()(), group_id)
+    try:
+        return Tracing(found[0].load()(), group_id)
+    except ValueError as error:  # the SDK's word on its own variables
+        raise SettingsError([f"OTEL_*: {error}"]) from None
 
 
 def _exporter_name(environ: Mapping[str, str]) -> str | None:
@@ -132,10 +135,9 @@ def _links(records: Iterable[Record], most: int | None) -> list[Link]:
     for record in records:
         if len(links) == most:
             break
-        carrier = {
-            name: value.decode(errors="replace") for name, value in record.headers if name == _TRACEPARENT and value
-        }
-        context = get_current_span(extract(carrier)).get_span_context() if carrier else None
-        if context is not None and context.is_valid:
-            links.setdefault((context.trace_id, context.span_id), Link(context))
+        for name, value in record.headers:
+            if name == _TRACEPARENT and value is not None:
+                context = get_current_span(extract({name: value.decode(errors="replace")})).get_span_context()
+                if context.is_valid:
+                    links.setdefault((context.trace_id, context.span_id), Link(context))
     return list(links.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,12 +11,22 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafka_help import until
+
 from worker.kafka.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 REPOSITORY = Path(__file__).parents[2]
+#: ``worker run``, and a line with the number of asyncio tasks for each SIGUSR2.
+RUN = """
+import asyncio, os, signal
+from worker.cli import main
+
+signal.signal(signal.SIGUSR2, lambda *_: os.write(2, b'{"event":"tasks","count":%d}\\n' % len(asyncio.all_tasks())))
+main(["run"])
+"""
 
 
 class Worker:
@@ -29,7 +40,7 @@ class Worker:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("WORKER_")}
         with log.open("ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "worker", "run"],
+                [sys.executable, "-c", RUN],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -61,6 +72,17 @@ class Worker:
         self.process.terminate()
         code = self.process.wait(seconds)
         return code, time.monotonic() - begin
+
+    def tasks(self) -> int:
+        """How many asyncio tasks it has; it must be awake, and listens once it has been in the group."""
+        until(lambda: self.said("partitions-assigned"))
+        before = len(self._task_counts())
+        self.process.send_signal(signal.SIGUSR2)
+        until(lambda: len(self._task_counts()) > before)
+        return int(self._task_counts()[-1])
+
+    def _task_counts(self) -> list[str]:
+        return re.findall(r'"event":"tasks","count":(\d+)', self.log.read_text(errors="replace"))
 
     def said(self, event: str) -> bool:
         """Whether a word of its log is there."""

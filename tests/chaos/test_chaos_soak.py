@@ -34,10 +34,14 @@ class Sample(NamedTuple):
     files: int
     connections: int
     threads: int
+    tasks: int
 
     def __str__(self) -> str:
         """One line."""
-        return f"{self.megabytes:.1f} MB, {self.files} files, {self.connections} connections, {self.threads} threads"
+        return (
+            f"{self.megabytes:.1f} MB, {self.files} files, {self.connections} connections, {self.threads} threads, "
+            f"{self.tasks} tasks"
+        )
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +93,8 @@ def test_soak(broken: Broken, guarantee: str, seed: int, minutes: float) -> None
             settled = ones[min(3, len(ones) - 1)]
             assert ones[-1].files <= settled.files + 6
             assert ones[-1].connections <= settled.connections + 6
+            assert ones[-1].threads <= settled.threads + 2
+            assert ones[-1].tasks <= settled.tasks + 12
             assert ones[-1].megabytes < 1.5 * settled.megabytes + 20
 
 
@@ -96,7 +102,11 @@ def sample(worker: Worker) -> Sample:
     """Look at a process."""
     process = psutil.Process(worker.process.pid)
     return Sample(
-        process.memory_info().rss / 1e6, process.num_fds(), len(process.net_connections()), process.num_threads()
+        process.memory_info().rss / 1e6,
+        process.num_fds(),
+        len(process.net_connections()),
+        process.num_threads(),
+        worker.tasks(),
     )
 
 

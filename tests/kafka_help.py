@@ -10,15 +10,25 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from uuid import uuid4
 
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in its __all__
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its __all__
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 _SECONDS = 30.0
 
@@ -51,6 +61,26 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping
     admin.create_topics([topic], operation_timeout=_SECONDS)[name].result(_SECONDS)
     until(lambda: len(_partitions(bootstrap, name)) == partitions)
     return name
+
+
+@contextmanager
+def denied(bootstrap: str, resource: str, name: str, operation: str) -> Iterator[None]:
+    """Deny everybody one thing for a while (``denied(…, "TOPIC", name, "WRITE")``); all else on it stays allowed."""
+    kind, pattern = ResourceType[resource], ResourcePatternType.LITERAL
+    rules = [
+        AclBinding(kind, name, pattern, "User:*", "*", AclOperation.ALL, AclPermissionType.ALLOW),
+        AclBinding(kind, name, pattern, "User:*", "*", AclOperation[operation], AclPermissionType.DENY),
+    ]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for done in admin.create_acls(rules).values():
+        done.result(_SECONDS)
+    try:
+        yield
+    finally:
+        whoever: Any = None  # the stubs say str
+        everything = AclBindingFilter(kind, name, pattern, whoever, whoever, AclOperation.ANY, AclPermissionType.ANY)
+        for gone in admin.delete_acls([everything]).values():
+            gone.result(_SECONDS)
 
 
 def produce(

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined] # not in its __all__
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
-from kafka_help import create_topic
+from kafka_help import create_topic, denied
 from worker_process import GUARANTEES, bad, event, numbers, reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from worker_process import Line, MakeLine
+    from worker_process import MakeLine
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
@@ -49,7 +37,7 @@ def test_an_unwritable_dead_letter_topic_stops_its_partition_only(own_line: Make
     create_topic(works.bootstrap, works.output, 2)
     create_topic(works.bootstrap, works.dead, 2)
     worker = works.run()
-    with nobody_may_write(works, works.dead):
+    with denied(works.bootstrap, "TOPIC", works.dead, "WRITE"):
         works.feed([event(0), bad(1), event(2)])
         worker.wait_for("write-failed" if guarantee == "at-least-once" else "session-over")
         for start in range(100, 150, 10):  # while the other partition tries in vain
@@ -73,7 +61,7 @@ def test_a_stop_that_cannot_finish_says_what_is_left(own_line: MakeLine) -> None
     create_topic(works.bootstrap, works.output)
     create_topic(works.bootstrap, works.dead)
     worker = works.run()
-    with nobody_may_write(works, works.dead):
+    with denied(works.bootstrap, "TOPIC", works.dead, "WRITE"):
         works.feed([event(0), bad(1), event(2)])
         worker.wait_for("write-failed")
         assert worker.stop(seconds=6) == 1
@@ -85,32 +73,3 @@ def test_a_stop_that_cannot_finish_says_what_is_left(own_line: MakeLine) -> None
 
     assert set(numbers(works.outputs())) == {0, 2}
     assert numbers(works.dead_letters()) == [1]
-
-
-@contextmanager
-def nobody_may_write(works: Line, topic: str) -> Iterator[None]:
-    """Deny writing to a topic for a while; all else on it stays allowed."""
-
-    def rule(operation: AclOperation, permission: AclPermissionType) -> AclBinding:
-        kind, pattern = ResourceType.TOPIC, ResourcePatternType.LITERAL
-        return AclBinding(kind, topic, pattern, "User:*", "*", operation, permission)
-
-    admin = AdminClient({"bootstrap.servers": works.bootstrap})
-    rules = [
-        rule(AclOperation.ALL, AclPermissionType.ALLOW),
-        rule(AclOperation.WRITE, AclPermissionType.DENY),
-    ]
-    for future in admin.create_acls(rules).values():
-        future.result(30)
-    yield
-    everything = AclBindingFilter(
-        ResourceType.TOPIC,
-        topic,
-        ResourcePatternType.LITERAL,
-        None,  # type: ignore[arg-type] # any; the stubs say str
-        None,  # type: ignore[arg-type]
-        AclOperation.ANY,
-        AclPermissionType.ANY,
-    )
-    for future in admin.delete_acls([everything]).values():
-        future.result(30)

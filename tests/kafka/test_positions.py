@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+from uuid import uuid4
 
 import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import GroupAuthorizationFailedError, GroupLoadInProgressError
 from aiokafka.structs import OffsetAndMetadata
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined] # not in its __all__
-from kafka_help import create_topic, until
+from kafka_help import create_topic, denied, until
 from worker_process import GUARANTEES, event, numbers
 
 from worker.kafka import positions
 from worker.kafka.positions import Start, Why
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from worker_process import Line, MakeLine
+
+    from worker.kafka.throwaway import ThrowawayKafka
+
+T = TypeVar("T")
 
 # The worker as it is, but for the 30 seconds after which it looks for new partitions.
 FRESH_METADATA = """
@@ -241,3 +251,27 @@ def test_a_partition_was_added_if_the_group_was_at_work_before(said: list[str], 
     commits = [OffsetAndMetadata(5, metadata) for metadata in said]
 
     assert positions.was_added(commits, 3) is added
+
+
+async def test_an_answer_that_is_an_error_is_not_no_commit(own_kafka: ThrowawayKafka) -> None:
+    """A coordinator that refuses, or is still loading, has said nothing of commits: no start may be made of it."""
+    topic = create_topic(own_kafka.bootstrap, f"refused-{uuid4().hex}", 2)
+    group = f"group-{uuid4().hex}"
+    consumer = AIOKafkaConsumer(bootstrap_servers=own_kafka.bootstrap, group_id=group, enable_auto_commit=False)
+    await consumer.start()
+    consumer.subscribe([topic])
+    try:
+        assert await once_loaded(lambda: positions.read_commits(consumer, topic, {0, 1})) == {}
+        with denied(own_kafka.bootstrap, "GROUP", group, "DESCRIBE"), pytest.raises(GroupAuthorizationFailedError):
+            await positions.read_commits(consumer, topic, {0, 1})
+    finally:
+        await consumer.stop()
+
+
+async def once_loaded(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask a coordinator that may be new to its partition of the group's topic, until it has loaded it."""
+    while True:
+        try:
+            return await ask()
+        except GroupLoadInProgressError:
+            await asyncio.sleep(0.1)

@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its __all__
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
 from http_help import Metrics, ask, try_asking
-from kafka_help import Input, create_topic
+from kafka_help import Input, create_topic, denied
 from worker_process import GUARANTEES, Line, Worker, bad, event, seconds_since
 
 from worker.kafka.ports import free_ports
@@ -269,14 +260,13 @@ def test_dead_letters_that_cannot_be_written(kafka: ThrowawayKafka, tmp_path: Pa
     try:
         probed = Probed(line)
         probed.until_ready()
-        _deny_writing(kafka.bootstrap, line.dead)
-        line.feed([event(1), bad(2)])
-        probed.until(lambda: (probed.reason() or "").startswith("partition 0 can't write: "))
-        probed.until(lambda: probed.get("/healthz").status == 503)
-        (stalled,) = probed.get("/healthz").json["stalled"]
-        assert (stalled["partition"], stalled["lag"]) == (0, 2)
-        assert "can&#x27;t write" in probed.get("/").body
-        _allow_writing(kafka.bootstrap, line.dead)
+        with denied(kafka.bootstrap, "TOPIC", line.dead, "WRITE"):
+            line.feed([event(1), bad(2)])
+            probed.until(lambda: (probed.reason() or "").startswith("partition 0 can't write: "))
+            probed.until(lambda: probed.get("/healthz").status == 503)
+            (stalled,) = probed.get("/healthz").json["stalled"]
+            assert (stalled["partition"], stalled["lag"]) == (0, 2)
+            assert "can&#x27;t write" in probed.get("/").body
         probed.until(lambda: probed.lags() == [0.0])
         probed.until_ready()
         assert probed.get("/healthz").status == 200
@@ -293,30 +283,3 @@ def test_port_taken(line: Callable[..., Line]) -> None:
     assert second.wait(10) == 1
     assert f"worker: WORKER_HTTP_PORT={first.port}, WORKER_HTTP_HOST=127.0.0.1: can't listen there" in second.text
     assert "partitions-assigned" not in second.text
-
-
-def _deny_writing(bootstrap: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # must outlive its answer
-    (done,) = admin.create_acls([_denial(topic)]).values()
-    done.result(10)
-
-
-def _allow_writing(bootstrap: str, topic: str) -> None:
-    rule = _denial(topic)
-    kinds = (rule.restype, rule.name, rule.resource_pattern_type, rule.principal, rule.host)
-    match = AclBindingFilter(*kinds, rule.operation, rule.permission_type)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    (done,) = admin.delete_acls([match]).values()
-    done.result(10)
-
-
-def _denial(topic: str) -> AclBinding:
-    return AclBinding(
-        ResourceType.TOPIC,
-        topic,
-        ResourcePatternType.LITERAL,
-        "User:*",
-        "*",
-        AclOperation.WRITE,
-        AclPermissionType.DENY,
-    )

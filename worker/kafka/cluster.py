@@ -222,6 +222,8 @@ async def _group(admin: AIOKafkaAdminClient, group_id: str) -> Group:
     if code != 0:
         return Group(error=for_code(code).message)
     fetched = await admin._send_request(OffsetFetchRequest(group_id, None), coordinator)
+    if fetched.error_code != 0:
+        return Group(error=for_code(fetched.error_code).message)
     commits = {
         TopicPartition(topic, partition): offset
         for topic, rows in fetched.topics

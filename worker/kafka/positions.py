@@ -14,10 +14,17 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from aiokafka.errors import (
+    GroupCoordinatorNotAvailableError,
+    KafkaError,
+    NotCoordinatorForGroupError,
+    for_code,
+)
+from aiokafka.protocol.commit import OffsetFetchRequest
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from aiokafka import AIOKafkaConsumer
 
@@ -67,20 +74,42 @@ def was_added(commits: Iterable[OffsetAndMetadata], generation: int) -> bool:
 async def find(consumer: AIOKafkaConsumer, tp: TopicPartition, *, start_from: str) -> Start:
     """Read the committed offset and the log's bounds, and choose.
 
-    Raises ``KafkaError`` when the cluster refuses; waits while it can't be reached.
+    Raises ``KafkaError`` when the cluster refuses or is not ready; waits while it can't be reached.
     """
-    coordinator = consumer._coordinator  # the public call reads one partition and drops the metadata
     partitions = consumer.partitions_for_topic(tp.topic) or {tp.partition}
-    siblings = [TopicPartition(tp.topic, partition) for partition in sorted(partitions | {tp.partition})]
-    commits: Mapping[TopicPartition, OffsetAndMetadata] = await coordinator.fetch_committed_offsets(siblings)
-    own = commits.get(tp)
+    commits = await read_commits(consumer, tp.topic, partitions | {tp.partition})
+    own = commits.get(tp.partition)
     log_start = (await consumer.beginning_offsets([tp]))[tp]
     log_end = (await consumer.end_offsets([tp]))[tp]
+    generation = consumer._coordinator.generation
     start = choose(
         own.offset if own is not None else None,
         log_start,
         log_end,
         start_from=start_from,
-        added=was_added(commits.values(), coordinator.generation),
+        added=was_added(commits.values(), generation),
     )
-    return start._replace(since=own.metadata if own is not None else since(coordinator.generation))
+    return start._replace(since=own.metadata if own is not None else since(generation))
+
+
+async def read_commits(
+    consumer: AIOKafkaConsumer, topic: str, partitions: Iterable[int]
+) -> dict[int, OffsetAndMetadata]:
+    """What the group has committed, by partition; where it has no commit there is none.
+
+    Raises ``KafkaError`` unless the coordinator has answered for every partition. aiokafka's own call does not look at
+    the error that an answer carries for the whole group (OffsetFetch from v2 on, KIP-88), and then has no commits: who
+    asks a coordinator that is still loading would begin anew.
+    """
+    coordinator = consumer._coordinator
+    await coordinator.ensure_coordinator_known()
+    answer = await coordinator._send_req(OffsetFetchRequest(coordinator.group_id, [(topic, sorted(partitions))]))
+    rows = [row for _, rows in answer.topics for row in rows]
+    codes = [getattr(answer, "error_code", 0), *(code for *_, code in rows)]  # v1 has none for the group
+    for error in (for_code(code) for code in codes if code):
+        if issubclass(error, (NotCoordinatorForGroupError, GroupCoordinatorNotAvailableError)):
+            coordinator.coordinator_dead()  # look for it anew
+        raise error
+    if missing := set(partitions) - {partition for partition, *_ in rows}:
+        raise KafkaError(f"no word of the commits of {topic}, partitions {sorted(missing)}")
+    return {partition: OffsetAndMetadata(offset, metadata) for partition, offset, metadata, _ in rows if offset >= 0}

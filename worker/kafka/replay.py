@@ -10,8 +10,6 @@ a committed offset, so the cluster drops it when nobody has replayed for ``offse
 default), and when the dead-letter topic was made again it is not used.
 """
 
-# ruff: noqa: SLF001 - the public call for commits drops their metadata
-
 from __future__ import annotations
 
 import asyncio
@@ -25,7 +23,7 @@ from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, TopicAuth
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from worker.errors import BrokerError, WorkerError
-from worker.kafka import connection, letters, reader
+from worker.kafka import connection, letters, positions, reader
 from worker.kafka.odd_names import OddBatchBuilder
 from worker.kafka.replayed import MAX_LENGTH, Replayed
 from worker.kafka.retry import describe
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
 
 #: A piece ends at so many letters to send, so many bytes of them, or so many letters looked at.
 _SEND, _BYTES, _LOOK = 200, 4 << 20, 5000
-_SECONDS = 15.0
+_SECONDS, _RETRY_SECONDS = 15.0, 0.1
 
 #: ``gone``: refused for ever, as its value was not kept; ``refused`` may be sent one day.
 What = Literal["send", "before", "left", "refused", "gone"]
@@ -164,15 +162,23 @@ class _Replay:
 
     async def _memories(self) -> dict[int, Replayed]:
         """What earlier replays remembered, by partition."""
-        places = [TopicPartition(self._settings.dead_letter_topic, number) for number in self._source.bounds]
-        coordinator = self._source.consumer._coordinator  # the public call drops the metadata
-        commits = await asyncio.wait_for(coordinator.fetch_committed_offsets(places), _SECONDS)
+        commits = await asyncio.wait_for(self._commits(), _SECONDS)
         memories = {}
-        for place in places:
-            memory = Replayed(commits[place].metadata if place in commits else "")
+        for number, (_, end) in self._source.bounds.items():
+            memory = Replayed(commits[number].metadata if number in commits else "")
             # Offsets past the end are those of a topic that was there before this one.
-            memories[place.partition] = memory if memory.end <= self._source.bounds[place.partition][1] else Replayed()
+            memories[number] = memory if memory.end <= end else Replayed()
         return memories
+
+    async def _commits(self) -> dict[int, OffsetAndMetadata]:
+        topic, numbers = self._settings.dead_letter_topic, self._source.bounds
+        while True:
+            try:
+                return await positions.read_commits(self._source.consumer, topic, numbers)
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                await asyncio.sleep(_RETRY_SECONDS)
 
     async def _partition(self, number: int, start: int, end: int, memory: Replayed) -> None:
         piece = _Piece()

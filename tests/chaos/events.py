@@ -89,6 +89,7 @@ class Source(threading.Thread):
                 "batch.size": 200_000,
                 "queue.buffering.max.messages": 1_000_000,
                 "message.timeout.ms": 0,  # for as long as it takes
+                "topic.metadata.propagation.max.ms": 3_600_000,  # else a topic without its leader is none after 30 s
                 "reconnect.backoff.max.ms": 500,
                 "log_level": 0,
             }

@@ -145,7 +145,7 @@ class Scene:
             if time.monotonic() > begin + seconds:
                 self._failed = True
                 quiet = [p for p in range(PARTITIONS) if not self.watch.seen_since(p, begin)]
-                raise StuckError(f"seed {self.seed}: no output of {quiet} in {seconds:.0f} s; {self.folder}")
+                raise StuckError(f"seed {self.seed}: no output of {quiet} in {seconds:.0f} s; {self._situation()}")
             time.sleep(0.02)
 
     def wait_for_calm(self, seconds: float = 60.0) -> None:
@@ -159,7 +159,7 @@ class Scene:
             if self.watch.longest(begin, time.monotonic(), tail=True) < _CALM_GAP:
                 return
         self._failed = True
-        raise StuckError(f"seed {self.seed}: no calm in {seconds:.0f} s; {self.folder}")
+        raise StuckError(f"seed {self.seed}: no calm in {seconds:.0f} s; {self._situation()}")
 
     def sent(self) -> Counter[int]:
         """How often each serial lies in the input topic."""
@@ -202,8 +202,14 @@ class Scene:
             self.fleet.revive()
             if time.monotonic() > end:
                 self._failed = True
-                raise StuckError(f"seed {self.seed}: lag {lag} after {seconds:.0f} s; {self.folder}")
+                raise StuckError(f"seed {self.seed}: lag {lag} after {seconds:.0f} s; {self._situation()}")
             time.sleep(0.3)
+
+    def _situation(self) -> str:
+        """Who may be to blame: the source, the worker, or the reader."""
+        source = f"source {'sends' if self.source.is_alive() else 'has ended'}, {self.source.sent} sent"
+        seen = {number: len(times) for number, times in sorted(self.watch.arrivals.items())}
+        return f"{source}; input ends at {self.log_end()}, lag {self.lag()}; arrivals {seen}; {self.folder}"
 
     def check_books(self) -> None:
         """Each worker that has joined the group accounts for every event it has read."""

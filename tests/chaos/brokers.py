@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import struct
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from chaos.proxy import Proxy
-from confluent_kafka import Producer
 
 from worker.kafka.ports import HOST, free_ports
 from worker.kafka.throwaway import ThrowawayKafka
@@ -16,7 +13,6 @@ from worker.kafka.throwaway import ThrowawayKafka
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_OFFSETS, _QUEUED = "__consumer_offsets", 50_000
 USER, PASSWORD = "worker", "not-a-secret"
 
 
@@ -52,29 +48,3 @@ def broken(version: str) -> Iterator[Broken]:
             properties=properties,
         ) as kafka:
             yield Broken(kafka, proxy, f"{HOST}:{login}")
-
-
-def burden(bootstrap: str, group: str, commits: int = 500_000) -> None:
-    """Have the coordinator of a group keep so many commits of another one: seconds to load after a restart.
-
-    They are written into its partition of the offsets topic as it would write them; only an admin client may.
-    """
-    producer = Producer({"bootstrap.servers": bootstrap, "client.id": "__admin_client", "log_level": 0})
-    partitions = len(producer.list_topics(_OFFSETS, 30).topics[_OFFSETS].partitions)
-    value = struct.pack(">hqih4sq", 3, 0, -1, 4, b"none", int(time.time() * 1000))
-    for number in range(commits):
-        key = struct.pack(">hh6sh6si", 1, 6, b"burden", 6, b"burden", number % 1000)
-        producer.produce(_OFFSETS, value, key, partition=_java_hash(group) % partitions)
-        if number % 1000 == 0:
-            producer.poll(0)
-        while len(producer) > _QUEUED:
-            producer.poll(0.1)
-    producer.flush(60)
-
-
-def _java_hash(text: str) -> int:
-    """What a group's coordinator is chosen by: Java's String.hashCode, without its sign."""
-    value = 0
-    for character in text:
-        value = (31 * value + ord(character)) & 0xFFFFFFFF
-    return value & 0x7FFFFFFF

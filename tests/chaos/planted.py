@@ -113,12 +113,6 @@ ASSUMED_DONE = Plant(
     ),
 )
 
-NO_WORD = Plant(
-    "an error taken for no commit",
-    "exactly-once",
-    (Change("kafka/positions.py", "        raise error\n    if missing", "        return {}\n    if missing"),),
-)
-
 SIDE_BY_SIDE = Plant(
     "the next batch not waiting for the one before",
     "at-least-once",

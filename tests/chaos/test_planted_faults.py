@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from chaos import faults, planted
-from chaos.brokers import broken, burden
+from chaos.brokers import broken
 from chaos.fleet import REPOSITORY
 from chaos.scene import Scene
 
@@ -78,16 +78,6 @@ def broker_away(kafka: ThrowawayKafka, proxy: Proxy, guarantee: str, seed: int, 
         return scene.settle()
 
 
-def coordinator_loading(kafka: ThrowawayKafka, proxy: Proxy, guarantee: str, seed: int, code: Path) -> Verdict:
-    """The broker was killed, and the group's coordinator has much to load before it knows of any commit."""
-    proxy.slow(0)
-    with Scene(kafka, guarantee, seed, events=40_000, seconds=30, workers=1, brokers=proxy.address, code=code) as scene:
-        scene.wait_for_output()
-        burden(kafka.bootstrap, scene.group)
-        faults.away(scene, 0, kill=True)
-        return scene.settle()
-
-
 CASES = (
     (planted.COMMIT_BEFORE_DELIVERY, killed_in_flight),
     (planted.OFFSETS_OUTSIDE, killed_in_flight),
@@ -95,7 +85,6 @@ CASES = (
     (planted.INIT_TOO_LATE, thawed_in_a_takeover),
     (planted.ASSUMED_DONE, thawed_in_a_takeover),
     (planted.SIDE_BY_SIDE, broker_away),
-    (planted.NO_WORD, coordinator_loading),
 )
 
 
@@ -121,7 +110,7 @@ def test_caught(late: tuple[ThrowawayKafka, Proxy], tmp_path: Path, fault: Plant
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("run", [killed_in_flight, thawed_in_a_takeover, broker_away, coordinator_loading])
+@pytest.mark.parametrize("run", [killed_in_flight, thawed_in_a_takeover, broker_away])
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
 def test_not_caught_without_fault(late: tuple[ThrowawayKafka, Proxy], run: Run, guarantee: str, seed: int) -> None:
     """The worker as it is keeps its guarantee in the same runs."""

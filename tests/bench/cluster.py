@@ -60,7 +60,7 @@ class Cluster:
         """Connect to ``bootstrap``."""
         self.bootstrap = bootstrap
         self.description = description
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
     def topic(self, name: str, partitions: int, **config: str) -> str:
         """Make a topic that nobody else has."""
@@ -111,6 +111,7 @@ class Cluster:
         producer = Producer(
             {
                 "bootstrap.servers": self.bootstrap,
+                "log_level": 0,
                 "partitioner": "murmur2_random",
                 "linger.ms": 50,
                 "batch.num.messages": shape.batch_events,
@@ -135,7 +136,7 @@ class Cluster:
 
     def send(self, topic: str, value: bytes, key: bytes) -> None:
         """Send one event."""
-        producer = Producer({"bootstrap.servers": self.bootstrap})
+        producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
         producer.produce(topic, value, key)
         producer.flush()
 
@@ -165,7 +166,7 @@ class Committed:
     def __init__(self, cluster: Cluster, group: str, topic: str, partitions: int) -> None:
         """Look at ``group``, without joining it."""
         self._consumer = Consumer(
-            {"bootstrap.servers": cluster.bootstrap, "group.id": group, "enable.auto.commit": False}
+            {"bootstrap.servers": cluster.bootstrap, "group.id": group, "enable.auto.commit": False, "log_level": 0}
         )
         self._asked = [TopicPartition(topic, number) for number in range(partitions)]
 
@@ -187,6 +188,7 @@ def read(bootstrap: str, topic: str, partitions: int) -> Iterator[Any]:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
+            "log_level": 0,
             "group.id": "bench-reader",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",

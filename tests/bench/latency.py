@@ -89,6 +89,7 @@ _PERCENTILES = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
 def _reader(bootstrap: str, topic: str, isolation: str) -> Consumer:
     settings = {
         "bootstrap.servers": bootstrap,
+        "log_level": 0,
         "group.id": "bench-reader",
         "enable.auto.commit": False,
         "isolation.level": isolation,

@@ -13,6 +13,7 @@ from worker.rule.outcome import Rule
 
 _CONSUMER = {
     "bootstrap.servers": BROKERS,
+    "log_level": 0,
     "group.id": GROUP,
     "enable.auto.commit": False,
     "auto.offset.reset": "earliest",
@@ -21,6 +22,7 @@ _CONSUMER = {
 }
 _PRODUCER = {
     "bootstrap.servers": BROKERS,
+    "log_level": 0,
     "enable.idempotence": True,
     "acks": "all",
     "linger.ms": 20,

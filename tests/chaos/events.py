@@ -89,7 +89,9 @@ class Source(threading.Thread):
                 "batch.size": 200_000,
                 "queue.buffering.max.messages": 1_000_000,
                 "message.timeout.ms": 0,  # for as long as it takes
-                "topic.metadata.propagation.max.ms": 3_600_000,  # else a topic without its leader is none after 30 s
+                # A topic whose broker has gone is none after 30 s otherwise, and is looked for each five minutes.
+                "topic.metadata.propagation.max.ms": 3_600_000,
+                "topic.metadata.refresh.interval.ms": 2_000,
                 "reconnect.backoff.max.ms": 500,
                 "log_level": 0,
             }

@@ -7,10 +7,12 @@ Each takes the scene and the broken broker. Within, workers may be started, stop
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from chaos.brokers import PASSWORD, USER
+from chaos.faults import LONE_FREEZE_SECONDS
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # not in its __all__
     AclBinding,
     AclBindingFilter,
@@ -60,11 +62,14 @@ def broker_stopped(_scene: Scene, broken: Broken) -> Iterator[None]:
 
 @contextmanager
 def broker_frozen(_scene: Scene, broken: Broken) -> Iterator[None]:
-    """The broker keeps its connections and says nothing."""
+    """The broker keeps its connections and says nothing, for as long as one without another beside it may be frozen."""
     broken.kafka.pause()
+    awake = threading.Timer(LONE_FREEZE_SECONDS[1], broken.kafka.resume)
+    awake.start()
     try:
         yield
     finally:
+        awake.cancel()
         broken.kafka.resume()
 
 

@@ -1,4 +1,4 @@
-"""Three brokers: the one that looks after the group, or the transactions, or holds the output, is killed."""
+"""Three brokers: the one that looks after the group, or the transactions, or holds the output, is killed or frozen."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from chaos.events import PARTITIONS
+from chaos.faults import FREEZE_SECONDS
 from chaos.gaps import table
 from chaos.scene import Scene
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # not in its __all__
@@ -42,6 +43,21 @@ def test_coordinators_killed(cluster: ThrowawayCluster, guarantee: str, seed: in
             _kill(scene, cluster, _leader_of_transactions(scene), "transaction coordinator killed (of 3)")
         verdict = scene.settle()
         print(f"seed {seed}, {guarantee}: {verdict}\n{table(scene.watch.gaps())}")  # noqa: T201
+        assert verdict.holds(guarantee), verdict
+
+
+@both
+def test_coordinators_frozen(cluster: ThrowawayCluster, guarantee: str, seed: int, events: int) -> None:
+    """The same two frozen for longer than the cluster waits for them. Thawed, each takes itself for the leader."""
+    with Scene(
+        cluster.nodes[0], guarantee, seed, bootstrap=cluster.bootstrap, events=events, seconds=60, workers=2
+    ) as scene:
+        scene.wait_for_output()
+        _freeze(scene, cluster, _coordinator(scene), "group coordinator frozen (of 3)")
+        if guarantee == "exactly-once":
+            _freeze(scene, cluster, _leader_of_transactions(scene), "transaction coordinator frozen (of 3)")
+        verdict = scene.settle()
+        print(f"frozen, seed {seed}, {guarantee}: {verdict}\n{table(scene.watch.gaps())}")  # noqa: T201
         assert verdict.holds(guarantee), verdict
 
 
@@ -82,6 +98,15 @@ def _kill(scene: Scene, cluster: ThrowawayCluster, node_id: int, kind: str) -> N
     time.sleep(scene.dice.uniform(0, 5))
     with scene.watch.stroke("the killed one back"):
         node.start()
+    scene.wait_for_output()
+
+
+def _freeze(scene: Scene, cluster: ThrowawayCluster, node_id: int, kind: str) -> None:
+    node: ThrowawayKafka = next(node for node in cluster.nodes if node.node_id == node_id)
+    with scene.watch.stroke(kind):
+        node.pause()
+        time.sleep(scene.dice.uniform(*FREEZE_SECONDS))
+        node.resume()
     scene.wait_for_output()
 
 

@@ -65,8 +65,11 @@ OFFSETS_OUTSIDE = Plant(
             "kafka/transaction.py",
             "OffsetAndMetadata(offset, self._since)}, self._settings.group_id\n"
             "            )\n"
+            "            partitions = frozenset(manager.txn_partitions)\n"
             "            await self.producer.commit_transaction()\n",
-            "OffsetAndMetadata(offset, self._since)}\n            )\n",
+            "OffsetAndMetadata(offset, self._since)}\n"
+            "            )\n"
+            "            partitions = frozenset(manager.txn_partitions)\n",
         ),
     ),
 )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import struct
+import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
@@ -11,7 +14,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import GroupAuthorizationFailedError, GroupLoadInProgressError
 from aiokafka.structs import OffsetAndMetadata
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined] # not in its __all__
 from kafka_help import create_topic, denied, until
 from worker_process import GUARANTEES, event, numbers
@@ -20,7 +23,7 @@ from worker.kafka import positions
 from worker.kafka.positions import Start, Why
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from worker_process import Line, MakeLine
 
@@ -275,3 +278,54 @@ async def once_loaded(ask: Callable[[], Awaitable[T]]) -> T:
             return await ask()
         except GroupLoadInProgressError:
             await asyncio.sleep(0.1)
+
+
+def test_a_commit_that_the_cluster_lost_is_made_again(own_line: MakeLine, own_kafka: ThrowawayKafka) -> None:
+    """Exactly once: what was acknowledged is not done again, though the coordinator knows less after its restart."""
+    works = own_line(guarantee="exactly-once")
+    worker = works.run()
+    works.feed([event(number) for number in range(3)])
+    works.settle()
+    (offset,) = works.position()[0].values()
+    works.feed([event(number) for number in range(3, 6)])
+    works.settle()
+    forget_commit(works, offset)
+    own_kafka.kill()
+    own_kafka.start()
+    with member_of(works):  # the group moves, and the worker's partition comes back to it
+        worker.wait_for("commit-lost", acknowledged=works.position()[1][0], found=offset)
+        works.feed([event(6)])
+        works.settle()
+    assert worker.stop() == 0
+
+    assert numbers(works.outputs()) == list(range(7))
+
+
+def forget_commit(works: Line, offset: int) -> None:
+    """Write an older commit behind the newest one, as the coordinator itself would; only an admin client may."""
+    offsets = "__consumer_offsets"
+    producer = Producer({"bootstrap.servers": works.bootstrap, "client.id": "__admin_client"})
+    group, topic = works.group.encode(), works.input.encode()
+    key = struct.pack(f">hh{len(group)}sh{len(topic)}si", 1, len(group), group, len(topic), topic, 0)
+    value = struct.pack(">hqih4sq", 3, offset, -1, 4, b"none", int(time.time() * 1000))
+    for partition in producer.list_topics(offsets).topics[offsets].partitions:
+        producer.produce(offsets, value, key, partition=partition)
+    assert producer.flush(30) == 0
+
+
+@contextmanager
+def member_of(works: Line) -> Iterator[None]:
+    """Be in the worker's group, for another topic."""
+    other = create_topic(works.bootstrap, f"other-{uuid4().hex}")
+    consumer = Consumer(
+        {
+            "bootstrap.servers": works.bootstrap,
+            "group.id": works.group,
+            "partition.assignment.strategy": "roundrobin",
+            "log_level": 0,
+        }
+    )
+    consumer.subscribe([other])
+    until(lambda: consumer.poll(0.1) is None and consumer.assignment())
+    yield
+    consumer.close()

@@ -23,6 +23,11 @@ What each event costs, at the step where it strikes:
 - killed between commit and its answer: the next session reads the offset, and finds out
 - two rebalances in a row, or a revoke while 1 waits: the session is cancelled; nothing was begun
 
+What the cluster itself may lose: Kafka 4 acknowledges a commit, and leaves out its markers, while a partition of it has
+no leader. The offset is then the old one, and the records lie open until the next commit of the same producer id ends
+them: doing them again would double them. So a session that follows one of this process directly (same producer id, next
+epoch: nobody can have aborted or redone anything in between) and finds less than was acknowledged commits that again.
+
 There is no explicit abort. The one way out of a transaction that is not committed is the next session's init, ours or
 another owner's: one path, the same for a fence, a refused record, an unknown outcome and a crash.
 """
@@ -30,7 +35,7 @@ another owner's: one path, the same for a fence, a refused record, an unknown ou
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
@@ -43,9 +48,10 @@ from worker.kafka.writer import REFUSED, Writer
 from worker.observe.logs import get_logger
 
 if TYPE_CHECKING:
-    from aiokafka import AIOKafkaProducer
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
     from faust.types import TP
 
+    from worker.kafka.positions import Start
     from worker.kafka.writer import Work
 
 log = get_logger(__name__)
@@ -57,6 +63,11 @@ MAX_TRANSACTION = 200_000
 class ExactlyOnce(Delivery):
     """Lanes that each have a producer of their own."""
 
+    def start(self, consumer: AIOKafkaConsumer) -> None:
+        """Nothing is acknowledged yet."""
+        super().start(consumer)
+        self.acknowledged: dict[TP, _Acknowledged] = {}
+
     def _new_lane(self, tp: TP) -> Lane:
         return _Lane(tp, self)
 
@@ -66,6 +77,15 @@ class ExactlyOnce(Delivery):
     def owes_commit(self) -> bool:
         """Never: what is stored and not committed is undone."""
         return False
+
+
+class _Acknowledged(NamedTuple):
+    """A partition's last commit, as the cluster acknowledged it; ``partitions`` had records in it."""
+
+    offset: int
+    producer_id: int
+    epoch: int
+    partitions: frozenset[TopicPartition]
 
 
 class _SessionOverError(Exception):
@@ -112,6 +132,7 @@ class _Lane(Lane):
     async def _session(self) -> None:
         await self.producer.start()
         start = await self._delivery.find_start(self.tp)  # after the init, never before it
+        start = await self._commit_again(start)
         self._settle(start.offset)
         self._since = start.since
         self._delivery.seek(self.tp, start.offset)
@@ -143,15 +164,38 @@ class _Lane(Lane):
         await self.producer.begin_transaction()
         await self._commit(offset)
 
+    async def _commit_again(self, start: Start) -> Start:
+        """Repeat the last commit if the cluster acknowledged it and has lost it; see the module's docstring."""
+        last = self._delivery.acknowledged.get(self.tp)
+        manager = self.producer._txn_manager
+        if (
+            last is None
+            or start.why is positions.Why.LOST
+            or (start.why is positions.Why.COMMITTED and start.offset >= last.offset)
+            or (manager.producer_id, manager.producer_epoch) != (last.producer_id, last.epoch + 1)
+        ):
+            return start
+        log.warning("commit-lost", partition=self.tp.partition, acknowledged=last.offset, found=start.offset)
+        await self.producer.begin_transaction()
+        for partition in last.partitions:
+            manager.maybe_add_partition_to_txn(partition)
+        await self._commit(last.offset)
+        return start._replace(offset=last.offset, why=positions.Why.COMMITTED)
+
     async def _commit(self, offset: int) -> None:
+        manager = self.producer._txn_manager
         try:
             await self.producer.send_offsets_to_transaction(
                 {TopicPartition(*self.tp): OffsetAndMetadata(offset, self._since)}, self._settings.group_id
             )
+            partitions = frozenset(manager.txn_partitions)
             await self.producer.commit_transaction()
         except KafkaError:
             self._metrics.commits.labels("failed").inc()
             raise
+        self._delivery.acknowledged[self.tp] = _Acknowledged(
+            offset, manager.producer_id, manager.producer_epoch, partitions
+        )
         self._metrics.commits.labels("ok").inc()
 
     def _settle(self, committed: int) -> None:

@@ -25,7 +25,7 @@ from kafka_help import Input, Record, consume_all, create_topic, produce, until
 from worker.kafka.dead_letters import REASON
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
 ROOT = Path(__file__).parent.parent
@@ -204,6 +204,19 @@ class MakeLine(Protocol):
 
     def __call__(self, **options: Any) -> Line:  # noqa: ANN401 - Line's own
         """Make it, with its input topic."""
+
+
+def lines(bootstrap: str, folder: Path) -> Iterator[MakeLine]:
+    """Give a fixture its maker of production lines, and end what was made."""
+    made: list[Line] = []
+
+    def make(**options: Any) -> Line:  # noqa: ANN401 - Line's own
+        made.append(Line(bootstrap, folder, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
 
 
 class Feeder:

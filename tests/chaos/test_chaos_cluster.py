@@ -32,32 +32,24 @@ def cluster(kafka_version: str) -> Iterator[ThrowawayCluster]:
 
 
 @both
-def test_coordinators_killed(cluster: ThrowawayCluster, guarantee: str, seed: int, events: int) -> None:
-    """The group's coordinator, then the broker that leads most transactions, killed and back."""
+@pytest.mark.parametrize(("how", "seconds"), [("killed", 40), ("frozen", 60)])
+def test_coordinators_harmed(  # noqa: PLR0913, PLR0917
+    cluster: ThrowawayCluster, guarantee: str, seed: int, events: int, how: str, seconds: float
+) -> None:
+    """The group's coordinator, then the broker that leads most transactions, killed and back.
+
+    Or frozen for longer than the cluster waits for them: thawed, each takes itself for the leader.
+    """
+    strike = _kill if how == "killed" else _freeze
     with Scene(
-        cluster.nodes[0], guarantee, seed, bootstrap=cluster.bootstrap, events=events, seconds=40, workers=2
+        cluster.nodes[0], guarantee, seed, bootstrap=cluster.bootstrap, events=events, seconds=seconds, workers=2
     ) as scene:
         scene.wait_for_output()
-        _kill(scene, cluster, _coordinator(scene), "group coordinator killed (of 3)")
+        strike(scene, cluster, _coordinator(scene), f"group coordinator {how} (of 3)")
         if guarantee == "exactly-once":
-            _kill(scene, cluster, _leader_of_transactions(scene), "transaction coordinator killed (of 3)")
+            strike(scene, cluster, _leader_of_transactions(scene), f"transaction coordinator {how} (of 3)")
         verdict = scene.settle()
-        print(f"seed {seed}, {guarantee}: {verdict}\n{table(scene.watch.gaps())}")  # noqa: T201
-        assert verdict.holds(guarantee), verdict
-
-
-@both
-def test_coordinators_frozen(cluster: ThrowawayCluster, guarantee: str, seed: int, events: int) -> None:
-    """The same two frozen for longer than the cluster waits for them. Thawed, each takes itself for the leader."""
-    with Scene(
-        cluster.nodes[0], guarantee, seed, bootstrap=cluster.bootstrap, events=events, seconds=60, workers=2
-    ) as scene:
-        scene.wait_for_output()
-        _freeze(scene, cluster, _coordinator(scene), "group coordinator frozen (of 3)")
-        if guarantee == "exactly-once":
-            _freeze(scene, cluster, _leader_of_transactions(scene), "transaction coordinator frozen (of 3)")
-        verdict = scene.settle()
-        print(f"frozen, seed {seed}, {guarantee}: {verdict}\n{table(scene.watch.gaps())}")  # noqa: T201
+        print(f"{how}, seed {seed}, {guarantee}: {verdict}\n{table(scene.watch.gaps())}")  # noqa: T201
         assert verdict.holds(guarantee), verdict
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in its __all__
 from kafka_help import until
-from worker_process import Line
+from worker_process import lines
 
 from worker.kafka.throwaway import ThrowawayKafka
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def line(broker: str, tmp_path: Path) -> Iterator[MakeLine]:
     """Give a maker of production lines on the shared broker; their workers end with the test."""
-    yield from _lines(broker, tmp_path)
+    yield from lines(broker, tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +41,7 @@ def own_kafka() -> Iterator[ThrowawayKafka]:
 @pytest.fixture
 def own_line(own_kafka: ThrowawayKafka, tmp_path: Path) -> Iterator[MakeLine]:
     """Give a maker of production lines on the broker that may be broken, and mend it afterwards."""
-    yield from _lines(own_kafka.bootstrap, tmp_path)
+    yield from lines(own_kafka.bootstrap, tmp_path)
     own_kafka.resume()
     if own_kafka.pid is None:
         own_kafka.start()
@@ -58,15 +58,3 @@ def _makes_topics(bootstrap: str) -> bool:
     except (KafkaException, TimeoutError):
         return False
     return True
-
-
-def _lines(bootstrap: str, folder: Path) -> Iterator[MakeLine]:
-    lines: list[Line] = []
-
-    def make(**options: Any) -> Line:  # noqa: ANN401 - Line's own
-        lines.append(Line(bootstrap, folder, **options))
-        return lines[-1]
-
-    yield make
-    for each in lines:
-        each.close()

@@ -325,7 +325,9 @@ def member_of(works: Line) -> Iterator[None]:
             "log_level": 0,
         }
     )
-    consumer.subscribe([other])
-    until(lambda: consumer.poll(0.1) is None and consumer.assignment())
-    yield
-    consumer.close()
+    try:
+        consumer.subscribe([other])
+        until(lambda: consumer.poll(0.1) is None and consumer.assignment())
+        yield
+    finally:
+        consumer.close()

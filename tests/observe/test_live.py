@@ -6,13 +6,13 @@ import json
 import signal
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from http_help import Metrics, ask, try_asking
 from kafka_help import Input, create_topic, denied
-from worker_process import GUARANTEES, Line, Worker, bad, event, seconds_since
+from worker_process import GUARANTEES, Line, Worker, bad, event, lines, seconds_since
 
 from worker.kafka.ports import free_ports
 from worker.kafka.throwaway import ThrowawayKafka
@@ -20,6 +20,8 @@ from worker.kafka.throwaway import ThrowawayKafka
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from worker_process import MakeLine
 
 EVENTS = [
     Input(b"key", json.dumps(value).encode() if not isinstance(value, bytes | None) else value, partition=number % 2)
@@ -87,9 +89,9 @@ class Probed:
 
 
 @pytest.fixture
-def line(broker: str, tmp_path: Path) -> Iterator[Callable[..., Line]]:
+def line(broker: str, tmp_path: Path) -> Iterator[MakeLine]:
     """Give a maker of production lines."""
-    yield from _lines(broker, tmp_path)
+    yield from lines(broker, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -103,20 +105,8 @@ def kafka() -> Iterator[ThrowawayKafka]:
         yield kafka
 
 
-def _lines(bootstrap: str, folder: Path) -> Iterator[Callable[..., Line]]:
-    made: list[Line] = []
-
-    def make(**options: Any) -> Line:  # noqa: ANN401 - Line's own
-        made.append(Line(bootstrap, folder, **options))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
-
-
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_counts(line: Callable[..., Line], guarantee: str) -> None:
+def test_counts(line: MakeLine, guarantee: str) -> None:
     """The counters are the true counts of a run with all three outcomes; then the lag is zero and nothing in flight."""
     production = line(partitions=2, guarantee=guarantee)
     create_topic(production.bootstrap, production.output, 2, {"max.message.bytes": "900000"})
@@ -150,7 +140,7 @@ def test_counts(line: Callable[..., Line], guarantee: str) -> None:
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_lag_where_the_log_ends_in_markers(line: Callable[..., Line], guarantee: str) -> None:
+def test_lag_where_the_log_ends_in_markers(line: MakeLine, guarantee: str) -> None:
     """Lag comes to zero behind committed and aborted transactions, and is there before any commit was made."""
     production = line(guarantee=guarantee, commit_interval="1s")
     production.feed([event(1)], transaction="commit")
@@ -161,7 +151,7 @@ def test_lag_where_the_log_ends_in_markers(line: Callable[..., Line], guarantee:
     assert probed.metrics.sum("worker_committed_offset") == 4
 
 
-def test_lag_without_a_commit(line: Callable[..., Line]) -> None:
+def test_lag_without_a_commit(line: MakeLine) -> None:
     """A partition that was never committed has a lag all the same, until the first commit is made."""
     production = line(commit_interval="60s", start_from="earliest")
     production.feed([event(number) for number in range(7)])
@@ -172,7 +162,7 @@ def test_lag_without_a_commit(line: Callable[..., Line]) -> None:
     assert not probed.metrics.each("worker_committed_offset")
 
 
-async def test_open_transaction_is_no_stall(line: Callable[..., Line]) -> None:
+async def test_open_transaction_is_no_stall(line: MakeLine) -> None:
     """While someone's transaction is open what lies behind it counts as lag, and no restart of ours would help."""
     production = line(stall_timeout="1s")
     probed = Probed(production)
@@ -197,7 +187,7 @@ async def test_open_transaction_is_no_stall(line: Callable[..., Line]) -> None:
     probed.until(lambda: probed.lags() == [0.0])
 
 
-def test_partitions_given_up_are_gone(line: Callable[..., Line]) -> None:
+def test_partitions_given_up_are_gone(line: MakeLine) -> None:
     """What another worker has taken over is shown there and nowhere else; a member without partitions is ready."""
     production = line(partitions=2)
     workers = [Probed(production), Probed(production), Probed(production)]
@@ -274,7 +264,7 @@ def test_dead_letters_that_cannot_be_written(kafka: ThrowawayKafka, tmp_path: Pa
         line.close()
 
 
-def test_port_taken(line: Callable[..., Line]) -> None:
+def test_port_taken(line: MakeLine) -> None:
     """A port that is taken ends the worker at once, with a line that names the setting."""
     production = line()
     first = Probed(production)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kafka_help import Input, until
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from worker_process import GUARANTEES, ROOT, Line, bad, event, seconds_since
+from worker_process import GUARANTEES, ROOT, RUN, bad, event, lines, seconds_since
 
 from worker.errors import SettingsError
 from worker.kafka.ports import free_ports
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opentelemetry.proto.trace.v1.trace_pb2 import Span
+    from worker_process import MakeLine
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
@@ -79,6 +80,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
+def make_line(broker: str, tmp_path: Path) -> Iterator[MakeLine]:
+    """Give a maker of production lines; their workers end with the test."""
+    yield from lines(broker, tmp_path)
+
+
+@pytest.fixture
 def collector() -> Iterator[Collector]:
     """One for each test."""
     listening = Collector()
@@ -87,14 +94,12 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_spans(
-    broker: str, tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch, guarantee: str
-) -> None:
+def test_spans(make_line: MakeLine, collector: Collector, monkeypatch: pytest.MonkeyPatch, guarantee: str) -> None:
     """Batches have spans that add up, linked to their events' traces; an event's own context goes through untouched."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
     context = [("tracestate", b"vendor=1"), ("traceparent", f"00-{TRACE}-{SPAN}-01".encode())]
-    line = Line(broker, tmp_path, guarantee=guarantee)
+    line = make_line(guarantee=guarantee)
     line.feed(
         [
             Input(b"1", b'{"text":"s3cret event"}', headers=context),
@@ -128,12 +133,12 @@ def test_spans(
     assert not any(b"s3cret" in body or b"{bad" in body for body in collector.bodies)
 
 
-def test_collector_away(broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collector_away(make_line: MakeLine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A collector that is not there costs spans, said in few lines, and neither events nor a late end."""
     (port,) = free_ports(1)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
-    line = Line(broker, tmp_path)
+    line = make_line()
     worker = line.run()
     for number in range(20):
         line.feed([event(number)])
@@ -183,7 +188,8 @@ def test_not_installed(environ: dict[str, str]) -> None:
 
 def test_wrong_setting() -> None:
     """What the SDK can't read is a wrong setting, in one line."""
-    code = "import os; from worker.observe import tracing; tracing.from_environment(os.environ, 'group')"
     environ = {**os.environ, "OTEL_TRACES_EXPORTER": "console", "OTEL_SPAN_LINK_COUNT_LIMIT": "many"}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, check=False)
-    assert done.stderr.decode().splitlines()[-1].startswith("worker.errors.SettingsError: OTEL_*: ")
+    done = subprocess.run([sys.executable, *RUN], cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("worker: OTEL_*: OTEL_SPAN_LINK_COUNT_LIMIT must be ")
+    assert "Traceback" not in done.stderr

@@ -17,7 +17,7 @@ import asyncio
 import threading
 import time
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from worker import __version__
 from worker.errors import SettingsError
@@ -131,7 +131,7 @@ def _links(records: Iterable[Record], most: int | None) -> list[Link]:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
 
     extract = TraceContextTextMapPropagator().extract
-    links: dict[Any, Link] = {}
+    links: dict[tuple[int, int], Link] = {}
     for record in records:
         if len(links) == most:
             break

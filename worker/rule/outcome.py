@@ -1,7 +1,7 @@
 """A batch of records to their outcomes: the one function the agent calls, and the one that explains itself.
 
 Every record gets exactly one outcome, in order: the bytes of its message, ``Dropped`` or ``Unreadable``. Nothing here
-reads or writes a topic. ``outcomes`` is the hot loop of the whole worker, so a plain event is done in place; all
+reads or writes a topic. ``outcomes`` is the hot loop of the whole worker, so a plain or empty one is done in place; all
 others take the one way through ``read_json`` or ``read_text``, ``convert`` and ``encode``.
 """
 
@@ -112,8 +112,8 @@ class Rule:
     def _decide_json(self, records: Iterable[Record], outcomes: Outcomes) -> None:
         """Run the hot loop: names are local and the plain case comes first, each for a measured gain."""
         loads, dumps, refusal = orjson.loads, orjson.dumps, orjson.JSONDecodeError
-        each, roles_replaced, _ = outcomes
-        append, frame_of, user_frame = each.append, self._frames.get, self._frames["user"]
+        each, roles_replaced, others = outcomes
+        append, frame_of, user_frame, empty = each.append, self._frames.get, self._frames["user"], Dropped("empty")
         text_name, role_name, tool_call_id_name = self._fields.text, self._fields.role, self._fields.tool_call_id
         for record in records:
             value = record.value
@@ -137,6 +137,10 @@ class Rule:
                     if tool_call_id is None or type(tool_call_id) is str:
                         self._settle(convert(Event(text, role, tool_call_id)), outcomes)
                         continue
+                elif text is None or text == "":  # MEM-16 (6)
+                    others.append(len(each))
+                    append(empty)
+                    continue
             self._settle(self._judge(value, ())[1], outcomes)
 
     def _judge(self, value: bytes | None, headers: Headers) -> tuple[Event, Message | Dropped | Unreadable]:

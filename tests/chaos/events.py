@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Literal
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 PARTITIONS = 6
 _BURST_SECONDS = 0.1
@@ -98,6 +98,13 @@ class Source(threading.Thread):
         )
 
     def run(self) -> None:
+        """Send them, and note what kept them from being sent."""
+        try:
+            self._send()
+        except (KafkaException, BufferError) as error:
+            self.failed.append(str(error))
+
+    def _send(self) -> None:
         """Send them, in bursts, in step with the clock."""
         due = time.monotonic()
         while not (self._giving_up.is_set() or (self._enough.is_set() and len(self._events.fates) >= self._count)):

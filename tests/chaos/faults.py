@@ -9,6 +9,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import psutil
+from kafka_help import until
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -85,6 +88,14 @@ def freeze_broker(scene: Scene) -> None:
         scene.kafka.pause()
         time.sleep(scene.dice.uniform(*LONE_FREEZE_SECONDS))
         scene.kafka.resume()
+
+
+def fill_disk(scene: Scene) -> None:
+    """Let no file of the broker grow, as on a full disk: it gives up at its next write, and comes back with room."""
+    with scene.watch.stroke("broker's disk full"):
+        psutil.Process(scene.kafka.pid).rlimit(psutil.RLIMIT_FSIZE, (1, psutil.RLIM_INFINITY))
+        until(lambda: scene.kafka.pid is None)
+        scene.kafka.start()
 
 
 def away(scene: Scene, seconds: float, *, kill: bool = False) -> None:

@@ -86,7 +86,11 @@ class Worker:
 
     def said(self, event: str) -> bool:
         """Whether a word of its log is there."""
-        return event in self.log.read_text(errors="replace")
+        return self.times_said(event) > 0
+
+    def times_said(self, event: str) -> int:
+        """How often a word of its log is there."""
+        return self.log.read_text(errors="replace").count(event)
 
 
 class Fleet:

@@ -145,7 +145,7 @@ class Scene:
             self.fleet.revive()
             late = time.monotonic() - begin - seconds
             # Without lag there is nothing to put out: librdkafka's producer can take minutes to find its broker again.
-            if late > 0 and (late > SOURCE_SECONDS or self.lag() != 0):
+            if late > 0 and (late > SOURCE_SECONDS or self.source.failed or self.lag() != 0):
                 self._failed = True
                 quiet = [p for p in range(PARTITIONS) if not self.watch.seen_since(p, begin)]
                 raise StuckError(f"seed {self.seed}: no output of {quiet} in {seconds:.0f} s; {self._situation()}")
@@ -211,6 +211,7 @@ class Scene:
     def _situation(self) -> str:
         """Who may be to blame: the source, the worker, or the reader."""
         source = f"source {'sends' if self.source.is_alive() else 'has ended'}, {self.source.sent} sent"
+        source += f", {self.source.failed[:3]}" * bool(self.source.failed)
         seen = {number: len(times) for number, times in sorted(self.watch.arrivals.items())}
         return f"{source}; input ends at {self.log_end()}, lag {self.lag()}; arrivals {seen}; {self.folder}"
 

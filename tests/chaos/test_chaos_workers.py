@@ -69,6 +69,12 @@ def test_broker_away(kafka: ThrowawayKafka, guarantee: str, seed: int, events: i
 
 
 @both
+def test_disk_full(kafka: ThrowawayKafka, guarantee: str, seed: int, events: int) -> None:
+    """The broker's disk is full, twice; what it had not written is sent again."""
+    _run(kafka, guarantee, seed, events, 45, [faults.fill_disk] * 2, (2, 6), workers=2)
+
+
+@both
 def test_mixed(kafka: ThrowawayKafka, guarantee: str, seed: int, events: int) -> None:
     """Eight faults drawn from all of them."""
     _run(kafka, guarantee, seed, events, 120, [faults.any_of_all] * 8, (1, 12))

@@ -13,6 +13,7 @@ from chaos import faults, planted
 from chaos.brokers import broken
 from chaos.fleet import REPOSITORY
 from chaos.scene import Scene
+from kafka_help import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,15 +54,17 @@ def killed_in_flight(kafka: ThrowawayKafka, proxy: Proxy, guarantee: str, seed: 
 
 
 def thawed_in_a_takeover(kafka: ThrowawayKafka, proxy: Proxy, guarantee: str, seed: int, code: Path) -> Verdict:
-    """Two workers; one is frozen in mid-transaction and thawed about when the other takes its partitions over."""
+    """Two workers; one is frozen in mid-transaction and thawed just after the other is given its partitions."""
     proxy.slow(0.25)
     with Scene(kafka, guarantee, seed, events=40_000, seconds=60, workers=2, brokers=proxy.address, code=code) as scene:
         for _ in range(3):
             scene.wait_for_output()
             time.sleep(scene.dice.uniform(0.5, 2))
-            victim = scene.dice.choice(scene.fleet.workers)
+            victim, heir = scene.dice.sample(scene.fleet.workers, 2)
+            before = heir.times_said("partitions-assigned")
             victim.freeze()
-            time.sleep(scene.dice.uniform(10.5, 15))
+            until(lambda: heir.times_said("partitions-assigned") > before, 60)  # noqa: B023 - called in this round
+            time.sleep(scene.dice.uniform(0, 3))
             victim.thaw()
         proxy.slow(0)
         return scene.settle()

@@ -306,13 +306,14 @@ def _topic(name: str, *partitions: Partition, **config: str) -> Topic:
     return Topic(name, None, partitions or (Partition(0, 1, 3, 3),), ALL, named, None, {0: (0, 5)})
 
 
-def _view(source: Topic, group: Group | None = None, brokers: int = 3) -> View:
+def _view(source: Topic, group: Group | None = None, brokers: int = 3, internal: Topic | None = None) -> View:
     return View(
         brokers=brokers,
         rights=None,
         input=source,
         output=_topic("messages", max_message_bytes="2200", min_insync_replicas="2"),
         dead_letters=_topic("text-events.dead-letter", max_message_bytes="99999", min_insync_replicas="2"),
+        internal=() if internal is None else (internal,),
         group=group or Group(rights=ALL),
         idempotent=None,
         transactional=None,
@@ -342,6 +343,20 @@ def test_replicas(source: Topic, trouble: str | None) -> None:
     found = [each for each in verdicts.judge(settings.from_mapping({}), _view(source)) if each.level != "ok"]
     said = [f"{each.level} {each.detail}" for each in found if each.what == "input topic text-events"]
     assert (said[0] if said else None) == trouble or (trouble is not None and said[0].startswith(trouble))
+
+
+def test_replicas_of_the_clusters_own_topics() -> None:
+    """Three replicas of every topic help little when offsets or transactions have one."""
+    source = _topic("text-events", min_insync_replicas="2")
+    view = _view(source, internal=_topic("__transaction_state", Partition(0, 1, 1, 1)))
+    found = [each for each in verdicts.judge(settings.from_mapping({}), view) if each.level != "ok"]
+    assert [(each.level, each.what, each.detail) for each in found] == [
+        (
+            "warn",
+            "the cluster's topic __transaction_state",
+            "one replica, in a cluster of 3 brokers: lost with its broker",
+        )
+    ]
 
 
 @pytest.mark.parametrize(

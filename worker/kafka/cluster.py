@@ -108,6 +108,8 @@ class View:
     input: Topic
     output: Topic
     dead_letters: Topic
+    internal: tuple[Topic, ...]
+    """Where the cluster keeps offsets and, if we use any, transactions; without those that we may not see."""
     group: Group
     idempotent: str | None
     transactional: str | None
@@ -132,22 +134,25 @@ async def look(settings: Settings) -> View:
 
 async def _look(admin: AIOKafkaAdminClient, settings: Settings) -> View:
     names = [settings.input_topic, settings.output_topic, settings.dead_letter_topic]
-    brokers, rights, found = await topics_by_name(admin, names)
-    readable = await configs(admin, [name for name in names if found[name].error is None])
+    exactly_once = settings.guarantee == "exactly-once"
+    internal = ["__consumer_offsets", "__transaction_state"] if exactly_once else ["__consumer_offsets"]
+    brokers, rights, found = await topics_by_name(admin, names + internal)
+    readable = await configs(admin, [name for name in found if found[name].error is None])
     source = dataclasses.replace(found[names[0]], config=readable.get(names[0]))
     wanted = settings.partitions or len(source.partitions) or topics.DEFAULT_PARTITIONS
-    for name in names:
+    for name in found:
         found[name] = dataclasses.replace(found[name], config=readable.get(name))
+    for name in names:
         if found[name].error == "missing" and settings.create_topics:
             refusal = await _refusal(admin, settings, name, wanted)
             found[name] = dataclasses.replace(found[name], refusal=refusal)
-    exactly_once = settings.guarantee == "exactly-once"
     return View(
         brokers=brokers,
         rights=rights,
         input=dataclasses.replace(found[names[0]], bounds=await _bounds(settings, found[names[0]])),
         output=found[names[1]],
         dead_letters=found[names[2]],
+        internal=tuple(found[name] for name in internal if found[name].error is None),
         group=await _group(admin, settings.group_id),
         idempotent=await _producer_id(admin, None),
         transactional=await _producer_id(admin, probe_id(settings)) if exactly_once else None,

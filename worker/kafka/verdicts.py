@@ -45,6 +45,8 @@ def judge(settings: Settings, view: View) -> Iterator[Finding]:
         yield from _there(settings, role, topic, view)
     for role, topic in everyone:
         yield from _copies(role, topic, view.brokers)
+    for topic in view.internal:
+        yield from _copies("the cluster's topic", topic, view.brokers)
     yield from _partition_counts(settings, view)
     yield from _rights(settings, view)
     yield from _producer(settings, view)

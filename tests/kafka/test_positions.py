@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import GroupAuthorizationFailedError, GroupLoadInProgressError
+from aiokafka.errors import GroupAuthorizationFailedError, GroupLoadInProgressError, NotCoordinatorForGroupError
 from aiokafka.structs import OffsetAndMetadata
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined] # not in its __all__
@@ -21,6 +21,7 @@ from worker_process import GUARANTEES, event, numbers
 
 from worker.kafka import positions
 from worker.kafka.positions import Start, Why
+from worker.kafka.protocol import UnstableOffsetCommitError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -271,12 +272,58 @@ async def test_an_answer_that_is_an_error_is_not_no_commit(own_kafka: ThrowawayK
         await consumer.stop()
 
 
+async def test_a_commit_that_is_on_its_way_is_not_overlooked(broker: str) -> None:
+    """An offset in an open transaction may count a moment later: whoever began at the one before it would double."""
+    topic = create_topic(broker, f"unstable-{uuid4().hex}", 1)
+    group = f"group-{uuid4().hex}"
+    consumer = AIOKafkaConsumer(bootstrap_servers=broker, group_id=group, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        with committing(broker, group, TopicPartition(topic, 0, 3)):
+            pass
+        with committing(broker, group, TopicPartition(topic, 0, 5)):
+            with pytest.raises(UnstableOffsetCommitError):
+                await positions.read_commits(consumer, topic, {0})
+            assert (await positions.read_commits(consumer, topic, {0}, stable=False))[0].offset == 3
+        assert (await positions.read_commits(consumer, topic, {0}))[0].offset == 5
+    finally:
+        await consumer.stop()
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_transaction_that_does_not_end_does_not_hold_a_partition(line: MakeLine, guarantee: str) -> None:
+    """Somebody else's, or one of ours whose end the cluster has lost: after a while the offset before it counts."""
+    works = line(guarantee=guarantee)
+    works.feed([event(number) for number in range(3)])
+    with committing(works.bootstrap, works.group, TopicPartition(works.input, 0, 2)):
+        worker = works.run()
+        worker.wait_for("start-unknown")
+        worker.wait_for("no-committed-offset")
+        works.settle()
+    assert numbers(works.outputs()) == [0, 1, 2]
+
+
+@contextmanager
+def committing(bootstrap: str, group: str, place: TopicPartition) -> Iterator[None]:
+    """Be between the offset's way into a transaction and its commit."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"tx-{uuid4().hex}"})
+    member = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction([place], member.consumer_group_metadata(), 30)
+    try:
+        yield
+        producer.commit_transaction(30)
+    finally:
+        member.close()
+
+
 async def once_loaded(ask: Callable[[], Awaitable[T]]) -> T:
     """Ask a coordinator that may be new to its partition of the group's topic, until it has loaded it."""
     while True:
         try:
             return await ask()
-        except GroupLoadInProgressError:
+        except (GroupLoadInProgressError, NotCoordinatorForGroupError):
             await asyncio.sleep(0.1)
 
 

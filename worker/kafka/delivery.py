@@ -45,6 +45,9 @@ log = get_logger(__name__)
 #: A lane that can't finish within this when its partition is taken away is left to the next owner. Less than the
 #: group's rebalance time-out, or the group would go on without us.
 REVOKE_TIMEOUT = 12.0
+#: How long the committed offset may be in a transaction that is open. Ours have ended before we ask, so after this it
+#: is somebody else's, or one whose end the cluster has lost: then the offset before it counts.
+UNSTABLE_SECONDS = 20.0
 #: How long a stop waits for a broker that is not even connected.
 UNREACHABLE_SECONDS = 5.0
 
@@ -191,9 +194,13 @@ class Delivery(abc.ABC):
     async def find_start(self, tp: TP) -> Start:
         """Where a lane begins; asks until the cluster answers."""
         retry = Retry(log, "start-unknown", partition=tp.partition)
+        now = asyncio.get_running_loop().time
+        unstable_until = now() + UNSTABLE_SECONDS
         while True:
             try:
-                start = await positions.find(self._consumer, tp, start_from=self.settings.start_from)
+                start = await positions.find(
+                    self._consumer, tp, start_from=self.settings.start_from, stable=now() < unstable_until
+                )
             except KafkaError as error:
                 await retry.pause(error)
             else:

@@ -20,8 +20,9 @@ from aiokafka.errors import (
     NotCoordinatorForGroupError,
     for_code,
 )
-from aiokafka.protocol.commit import OffsetFetchRequest
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
+
+from worker.kafka import protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,14 +72,15 @@ def was_added(commits: Iterable[OffsetAndMetadata], generation: int) -> bool:
     return any(commit.metadata != since(generation) for commit in commits)
 
 
-async def find(consumer: AIOKafkaConsumer, tp: TopicPartition, *, start_from: str) -> Start:
+async def find(consumer: AIOKafkaConsumer, tp: TopicPartition, *, start_from: str, stable: bool) -> Start:
     """Read the committed offset and the log's bounds, and choose.
 
     Raises ``KafkaError`` when the cluster refuses or is not ready; waits while it can't be reached.
     """
-    partitions = consumer.partitions_for_topic(tp.topic) or {tp.partition}
-    commits = await read_commits(consumer, tp.topic, partitions | {tp.partition})
-    own = commits.get(tp.partition)
+    own = (await read_commits(consumer, tp.topic, {tp.partition}, stable=stable)).get(tp.partition)
+    others: dict[int, OffsetAndMetadata] = {}
+    if own is None:  # theirs may be on the way, which says as much
+        others = await read_commits(consumer, tp.topic, consumer.partitions_for_topic(tp.topic) or (), stable=False)
     log_start = (await consumer.beginning_offsets([tp]))[tp]
     log_end = (await consumer.end_offsets([tp]))[tp]
     generation = consumer._coordinator.generation
@@ -87,25 +89,30 @@ async def find(consumer: AIOKafkaConsumer, tp: TopicPartition, *, start_from: st
         log_start,
         log_end,
         start_from=start_from,
-        added=was_added(commits.values(), generation),
+        added=was_added(others.values(), generation),
     )
     return start._replace(since=own.metadata if own is not None else since(generation))
 
 
 async def read_commits(
-    consumer: AIOKafkaConsumer, topic: str, partitions: Iterable[int]
+    consumer: AIOKafkaConsumer, topic: str, partitions: Iterable[int], *, stable: bool = True
 ) -> dict[int, OffsetAndMetadata]:
     """What the group has committed, by partition; where it has no commit there is none.
 
     Raises ``KafkaError`` unless the coordinator has answered for every partition. aiokafka's own call does not look at
     the error that an answer carries for the whole group (OffsetFetch from v2 on, KIP-88), and then has no commits: who
     asks a coordinator that is still loading would begin anew.
+
+    ``stable`` (KIP-447): wait for offsets that are written and not committed yet. Without it a coordinator of Kafka 4
+    that has just taken over answers for half a second without the last commit, although that was acknowledged by the
+    one before it: it has read it, and does not know yet that the other replicas have it, too.
     """
     coordinator = consumer._coordinator
     await coordinator.ensure_coordinator_known()
-    answer = await coordinator._send_req(OffsetFetchRequest(coordinator.group_id, [(topic, sorted(partitions))]))
-    rows = [row for _, rows in answer.topics for row in rows]
-    codes = [getattr(answer, "error_code", 0), *(code for *_, code in rows)]  # v1 has none for the group
+    request = protocol.OffsetFetchRequest(coordinator.group_id, topic, sorted(partitions), stable=stable)
+    answer = await coordinator._send_req(request)
+    rows = protocol.commits(answer)
+    codes = [answer.error_code, *(code for *_, code in rows)]
     for error in (for_code(code) for code in codes if code):
         if issubclass(error, (NotCoordinatorForGroupError, GroupCoordinatorNotAvailableError)):
             coordinator.coordinator_dead()  # look for it anew

@@ -5,7 +5,8 @@ that lost its partition. One ``transactional.id`` for each input partition does 
 
 1. init    InitProducerId fences every earlier session of the partition, and returns only when the transaction that
            one left open has ended, either way, its offsets with it
-2. read    the committed offset
+2. read    the committed offset, a stable one (KIP-447): a new coordinator of the group may not know yet that it holds
+           the last one (positions.read_commits)
 3. seek    there
 4. begin   a transaction, store outcomes, add the offset, commit; again and again
 
@@ -24,9 +25,10 @@ What each event costs, at the step where it strikes:
 - two rebalances in a row, or a revoke while 1 waits: the session is cancelled; nothing was begun
 
 What the cluster itself may lose: Kafka 4 acknowledges a commit, and leaves out its markers, while a partition of it has
-no leader. The offset is then the old one, and the records lie open until the next commit of the same producer id ends
-them: doing them again would double them. So a session that follows one of this process directly (same producer id, next
-epoch: nobody can have aborted or redone anything in between) and finds less than was acknowledged commits that again.
+no leader. The offset then is the old one or stays unstable, and the records lie open until the next commit of the same
+producer id ends them: doing them again would double them. So a session that follows one of this process directly (same
+producer id, next epoch: nobody can have aborted or redone anything in between) and finds less than was acknowledged
+commits that again.
 
 There is no explicit abort. The one way out of a transaction that is not committed is the next session's init, ours or
 another owner's: one path, the same for a fence, a refused record, an unknown outcome and a crash.

@@ -14,13 +14,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # not in its _
     ConfigResource,
     ResourceType,
 )
-from kafka_help import Input, create_topic
+from kafka_help import Input, create_topic, until
 from worker_process import GUARANTEES, event, header, numbers, reason
 
 from worker.kafka.dead_letters import OURS, VALUE_SIZE
 
 if TYPE_CHECKING:
-    from worker_process import MakeLine
+    from worker_process import Line, MakeLine
 
 FIVE_MB = "5500000"
 
@@ -108,14 +108,7 @@ def test_a_limit_lowered_while_running(line: MakeLine, guarantee: str) -> None:
     worker = works.run()
     works.feed([event(0)])
     works.settle()
-    resource = ConfigResource(
-        ResourceType.TOPIC,
-        works.output,
-        incremental_configs=[ConfigEntry("max.message.bytes", "3000", incremental_operation=AlterConfigOpType.SET)],
-    )
-    admin = AdminClient({"bootstrap.servers": works.bootstrap})
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result(30)
+    set_limit(works, 3000)
     works.feed([text(number, "z" * (2000 if number % 40 == 7 else 10)) for number in range(1, 201)])
     works.settle()
 
@@ -124,3 +117,31 @@ def test_a_limit_lowered_while_running(line: MakeLine, guarantee: str) -> None:
     assert numbers(works.dead_letters()) == large
     assert {reason(record) for record in works.dead_letters()} == {"too-large"}
     assert len(worker.text.splitlines()) < 20
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_limit_raised_while_running(line: MakeLine, guarantee: str) -> None:
+    """Whoever has raised the limit need not restart the worker before a replay."""
+    works = line(guarantee=guarantee)
+    create_topic(works.bootstrap, works.output, config={"max.message.bytes": "1500"})
+    works.run()
+    works.feed([text(0, "z" * 2000)])
+    works.settle()
+    assert [reason(record) for record in works.dead_letters()] == ["too-large"]
+    set_limit(works, 9000)
+
+    def came_out() -> bool:
+        works.feed([text(1, "z" * 2000)])
+        works.settle()
+        return bool(works.outputs())
+
+    until(came_out)
+
+
+def set_limit(works: Line, size: int) -> None:
+    """Change what the output topic takes."""
+    limit = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, works.output, incremental_configs=[limit])
+    admin = AdminClient({"bootstrap.servers": works.bootstrap})
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(30)

@@ -39,13 +39,13 @@ def test_an_unknown_limit_is_kafkas_default() -> None:
 
 
 def test_missing_topics_are_made_like_the_input(line: MakeLine) -> None:
-    """As many partitions; output kept as long as the input, dead letters for ever, with room for their headers."""
+    """As many partitions; output kept as long as the input, dead letters for ever, with room for what is added."""
     works = line(partitions=3, config={"retention.ms": "12345678", "max.message.bytes": "2000000"})
     worker = works.run()
 
     output, dead = config(works.bootstrap, works.output), config(works.bootstrap, works.dead)
     assert partitions(works.bootstrap, works.output) == partitions(works.bootstrap, works.dead) == 3
-    assert output["retention.ms"] == "12345678"
+    assert (output["retention.ms"], output["max.message.bytes"]) == ("12345678", "4400000")
     assert (dead["retention.ms"], dead["max.message.bytes"]) == ("-1", str(2_000_000 + HEADER_ROOM))
     assert output["message.timestamp.type"] == dead["message.timestamp.type"] == "CreateTime"
     assert {said["topic"] for said in worker.said("topic-made")} == {works.output, works.dead}

@@ -102,8 +102,9 @@ SAMPLES: list[Sample] = [
     Sample(_UNREADABLE, b'{"text":"caf\xe9"}', _dead("invalid-utf8")),
 ]
 
-#: Fits the input topic (1 MiB by default), but not the output topic: a record there holds the message twice.
-TOO_LARGE = Sample(_UNREADABLE, b'{"text":"' + 600_000 * b"a" + b'"}', _dead("too-large"))
+#: Fits the input topic (1 MiB by default), but not the output topic that the worker makes for it: as JSON in a text,
+#: and that twice, each quote has become eight bytes.
+TOO_LARGE = Sample(_UNREADABLE, b'{"text":["' + 300_000 * rb"\"" + b'"]}', _dead("too-large"))
 
 
 def counts_of(samples: list[Sample]) -> Counts:

@@ -113,7 +113,8 @@ class Stage:
         self._say(f"making topics on {brokers}")
         if not self.is_ours:
             stack.push(self._remove_topics)
-        self._run(topics.prepare(self.settings), _CONNECT_SECONDS, f"no broker answers at {brokers}")
+        hint = "" if self.is_ours else ": start it, or unset WORKER_BROKERS to have a Kafka started here"
+        self._run(topics.prepare(self.settings), _CONNECT_SECONDS, f"no broker answers at {brokers}{hint}")
         self._say("starting the worker, feeding it")
         self._worker = _Worker(self._environ, variables)
         stack.callback(self._worker.close)

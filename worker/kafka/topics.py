@@ -7,6 +7,7 @@ that someone else makes. What only a person can mend is said at once, by name (`
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -35,6 +36,8 @@ log = get_logger(__name__)
 DEFAULT_LIMIT = 1_048_588
 #: Room in the dead-letter topic for the headers that are added to a record as large as the input topic takes.
 HEADER_ROOM = 65_536
+#: How much longer an output record can be than its event's text: written once or twice, with names around it.
+GROWTH = {"both": 2.2, "message": 1.0, "messages": 1.0}
 #: A broker that hangs up for so long is not about to come up: it speaks another protocol.
 HUNG_UP_SECONDS = 10.0
 #: Seconds between two looks for a topic that has just been made: the brokers tell each other.
@@ -50,15 +53,18 @@ class Limits:
         """Know the limits of some topics; all others have Kafka's default. ``settings`` say where to ask again."""
         self._limits = dict(limits or {})
         self._settings = settings
+        self._asked_at: dict[str, float] = {}
 
     def of(self, topic: str) -> int:
         """The limit of one topic."""
         return self._limits.get(topic, DEFAULT_LIMIT)
 
-    async def have_changed(self, topic: str) -> bool:
-        """Ask again, because a broker refused what should have fitted; False if it says what it said before."""
-        if self._settings is None:
+    async def have_changed(self, topic: str, *, not_within: float = 0.0) -> bool:
+        """Ask again, unless that was done less than ``not_within`` seconds ago; False if nothing has changed."""
+        now = time.monotonic()
+        if self._settings is None or now - self._asked_at.get(topic, -not_within) < not_within:
             return False
+        self._asked_at[topic] = now
         believed = self.of(topic)
         admin = AIOKafkaAdminClient(**connection.arguments(self._settings))
         try:
@@ -105,12 +111,13 @@ async def _prepare(admin: AIOKafkaAdminClient, settings: Settings, on_wait: Call
     config = await _configs(admin, [settings.input_topic])
     wanted = settings.partitions or partitions[settings.input_topic]
     source = config.get(settings.input_topic, {})
+    largest = int(source.get("max.message.bytes", DEFAULT_LIMIT))
     if settings.output_topic not in partitions:
         kept = {name: source[name] for name in ("retention.ms",) if name in source}
+        kept["max.message.bytes"] = str(int(largest * GROWTH[settings.output_format]))
         await _make(admin, settings, settings.output_topic, wanted, {**kept, **_ANY_TIMESTAMP})
     if settings.dead_letter_topic not in partitions:
-        limit = int(source.get("max.message.bytes", DEFAULT_LIMIT)) + HEADER_ROOM
-        kept = {"retention.ms": "-1", "max.message.bytes": str(limit)}
+        kept = {"retention.ms": "-1", "max.message.bytes": str(largest + HEADER_ROOM)}
         await _make(admin, settings, settings.dead_letter_topic, wanted, {**kept, **_ANY_TIMESTAMP})
     configs = await _configs(admin, [settings.output_topic, settings.dead_letter_topic])
     _warn_of_retention(settings, source, configs)

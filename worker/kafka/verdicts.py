@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from aiokafka.errors import TopicAuthorizationFailedError
+from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 
-from worker.kafka.topics import DEFAULT_LIMIT, DEFAULT_PARTITIONS, HEADER_ROOM
+from worker.kafka.topics import DEFAULT_LIMIT, DEFAULT_PARTITIONS, GROWTH, HEADER_ROOM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,8 +24,6 @@ _FOREVER = float("inf")
 _ANY_AGE = 2**63 - 1
 #: Kafka's own default of message.timestamp.after.max.ms since 4.0.
 _HOUR_MS = 3_600_000
-#: How much longer an output record can be than its event's text: written once or twice, with names around it.
-_GROWTH = {"both": 2.2, "message": 1.0, "messages": 1.0}
 _COPIES = 3
 
 
@@ -141,7 +139,8 @@ def _rights(settings: Settings, view: View) -> Iterator[Finding]:
     if group.error is None:
         yield from _right(what, group.rights, "Read", f"grant Read on group {settings.group_id}")
     else:
-        hint = f"grant Read on group {settings.group_id}"
+        refused = group.error == GroupAuthorizationFailedError.message
+        hint = f"grant Read on group {settings.group_id}" if refused else "look at the brokers, and check again"
         yield Finding("fail", what, f"the cluster answers {group.error}", hint)
 
 
@@ -203,13 +202,13 @@ def _size(settings: Settings, what: str, topic: Topic, source: Topic) -> Iterato
                 f"set max.message.bytes={largest + HEADER_ROOM} on it",
             )
         return
-    wanted = int(largest * _GROWTH[settings.output_format])
+    wanted = int(largest * GROWTH[settings.output_format])
     if limit < wanted:
         yield Finding(
             "warn",
             what,
             f"takes {limit:,} bytes and the input {largest:,}: events of more than about "
-            f"{int(limit / _GROWTH[settings.output_format]):,} bytes may become dead letters (too-large)",
+            f"{int(limit / GROWTH[settings.output_format]):,} bytes may become dead letters (too-large)",
             f"set max.message.bytes={wanted} on it"
             + (", or WORKER_OUTPUT_FORMAT=message" if settings.output_format == "both" else ""),
         )

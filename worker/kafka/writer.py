@@ -47,6 +47,10 @@ class InvalidRecordError(kafka_errors.BrokerResponseError):  # type: ignore[misc
 # not be mistaken for each other: one makes a dead letter, the other is tried again.
 kafka_errors.kafka_errors.setdefault(InvalidRecordError.errno, InvalidRecordError)
 
+#: A record too large for its topic has the topic's limit asked for, at most this often: a person may have raised it.
+_LIMIT_SECONDS = 5.0
+#: A topic may take more; so much at a time is enough to spread the cost of a request, and a bound on memory.
+_BATCH_BYTES = 1_048_588
 _TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
 REFUSED = (*_TOO_LARGE, kafka_errors.InvalidTimestampError, InvalidRecordError)
 
@@ -145,6 +149,8 @@ class Writer:
             share = indices[: self._refusals.at_most]
             builder, count = _load(producer, limit, share, cargo)
             if count == 1 and builder.size() > limit and not _shrinks(producer, limit, share, cargo):
+                if await self._limits.have_changed(to.topic, not_within=_LIMIT_SECONDS):
+                    continue
                 detail = f"{builder.size()} bytes; {to.topic} takes {limit}"
                 if cargo.refused(indices[0], "too-large", detail):
                     continue
@@ -277,7 +283,7 @@ def _load(producer: AIOKafkaProducer, limit: int, indices: Sequence[int], cargo:
     manager = producer._txn_manager
     transactional = manager is not None and manager.transactional_id is not None
     make = odd_names.OddBatchBuilder if odd_names.are_odd(cargo.batch.records) else BatchBuilder
-    builder = make(limit, accumulator._compression_type, is_transactional=transactional)
+    builder = make(min(limit, _BATCH_BYTES), accumulator._compression_type, is_transactional=transactional)
     return builder, cargo.load(builder, indices)
 
 

@@ -62,6 +62,11 @@ class Worker:
         lines = [json.loads(line) for line in self.text.split("\n")[:-1] if line.startswith("{")]
         return [line for line in lines if line["event"] == event and fields.items() <= line.items()]
 
+    def last_words(self) -> str:
+        """What it ended for."""
+        (line,) = self.said("worker-failed")
+        return str(line["error"])
+
     def wait_for(self, event: str, *, seconds: float = _SECONDS, **fields: object) -> dict[str, Any]:
         """Wait until it has said something, and give the last such line."""
         self.until(lambda: self.said(event, **fields), seconds)

@@ -65,8 +65,15 @@ def run(ctx: click.Context, env_file: Path | None) -> None:
     from worker import process  # noqa: PLC0415 - Faust takes a second to import
     from worker.observe import logs  # noqa: PLC0415
 
-    logs.configure(loaded.log_level, loaded.log_format)
-    ctx.exit(process.run(loaded))
+    log_format = logs.configure(loaded.log_level, loaded.log_format)
+    try:
+        code = process.run(loaded)
+    except WorkerError as error:
+        if log_format != "json":
+            raise
+        logs.get_logger(__name__).error("worker-failed", error=str(error))  # among JSON, a line like the others
+        code = error.exit_code
+    ctx.exit(code)
 
 
 @main.command(short_help="Show sample events and what becomes of them.")

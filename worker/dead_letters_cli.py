@@ -14,12 +14,13 @@ import re
 import sys
 import time
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import click
 
 from worker import settings, show
 from worker.options import env_file
+from worker.rule.event import UnreadableReason
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -75,7 +76,13 @@ class _Which(NamedTuple):
 
 def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
-        click.option("--reason", "reasons", multiple=True, help="Only these, such as invalid-json; may be repeated."),
+        click.option(
+            "--reason",
+            "reasons",
+            type=click.Choice(get_args(UnreadableReason)),
+            multiple=True,
+            help="Only these; may be repeated.",
+        ),
         click.option("--partition", type=click.IntRange(min=0), help="Only this partition of the dead-letter topic."),
         click.option("--offset", "offsets", type=_Offsets(), help="Only these offsets: 17, 17-40 or 17-."),
         click.option(

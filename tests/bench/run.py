@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--minutes", type=float, default=2.0, help="at full load, with memory watched")
     add("--backlog", type=int, default=5_000_000, help="events that wait, with memory watched")
     add("--json", type=Path, default=_HERE / "result.json", help="where the result goes")
-    add("--chart", type=Path, default=_HERE / "chart.svg", help="where the chart of the first table goes")
+    add("--chart", type=Path, default=_HERE / "result.svg", help="where the chart of the first table goes")
     add("--quick", action="store_true", help="small counts: shows that it works, measures nothing")
     return parser
 

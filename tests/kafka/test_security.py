@@ -333,9 +333,7 @@ def test_wrong_protocols(guarded: SecuredKafka, guarded_line: MakeLine) -> None:
 def _ends(what: str, guarded: SecuredKafka, worker: Worker) -> None:
     wrong = WRONG_CREDENTIALS[what]
     assert worker.wait(_REFUSED_SECONDS) == wrong.code
-    said = [line.removeprefix("worker: ") for line in worker.text.splitlines() if line.startswith("worker: ")]
-    assert said[0].startswith(wrong.says.replace("{}", wrong.settings(guarded).get("brokers", "")))
-    assert len(said) == wrong.code  # with wrong settings a second one says where they are explained
+    assert worker.last_words().startswith(wrong.says.replace("{}", wrong.settings(guarded).get("brokers", "")))
     assert "Traceback" not in worker.text
     tells_no_secret(worker.text)
 
@@ -344,9 +342,8 @@ def test_wrong_client(guarded: SecuredKafka, guarded_line: MakeLine, tokens: Tok
     """A client that gets no token is told so, and by which server."""
     worker = guarded_line().start(**by_token(guarded, tokens, sasl_oauth_client_secret=WRONG))
     assert worker.wait(_REFUSED_SECONDS) == 1
-    assert (
-        f"worker: {tokens.url} gives {CLIENT} no token (401 invalid_client): look at WORKER_SASL_OAUTH" in worker.text
-    )
+    said = f"{tokens.url} gives {CLIENT} no token (401 invalid_client): look at WORKER_SASL_OAUTH"
+    assert worker.last_words().startswith(said)
     tells_no_secret(worker.text)
 
 
@@ -357,7 +354,8 @@ def test_wrong_token(
     monkeypatch.setattr(tokens, "age", 1000)
     worker = guarded_line().start(**by_token(guarded, tokens))
     assert worker.wait(_REFUSED_SECONDS) == 1
-    assert f"worker: the cluster does not accept the token of {CLIENT}: look at WORKER_SASL_OAUTH_SCOPE" in worker.text
+    said = f"the cluster does not accept the token of {CLIENT}: look at WORKER_SASL_OAUTH_SCOPE"
+    assert worker.last_words().startswith(said)
     assert "Traceback" not in worker.text
 
 
@@ -522,7 +520,7 @@ def test_rights_to_make_topics(ruled: Ruled) -> None:
     ruled.allow(*ruled.needs())
     without = ruled.start(create_topics="true")
     assert without.wait(_REFUSED_SECONDS) == 1
-    assert f"worker: topic '{ruled.line.output}' is missing and we may not make it: " in without.text
+    assert without.last_words().startswith(f"topic '{ruled.line.output}' is missing and we may not make it: ")
     ruled.allow(*(right for right in ruled.spares() if right[2] == "CREATE"))
     ruled.start(create_topics="true")
     ruled.done()
@@ -549,7 +547,7 @@ def test_each_right_is_needed_at_the_start(ruled: Ruled) -> None:
         ruled.guarded.forbid(*right)
         worker = ruled.start()
         assert worker.wait(_REFUSED_SECONDS) == 1
-        assert worker.text.splitlines()[-1] == f"worker: {_missing_at_the_start(right)}"
+        assert worker.last_words() == _missing_at_the_start(right)
         ruled.allow(right)
 
 

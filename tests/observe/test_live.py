@@ -271,5 +271,6 @@ def test_port_taken(line: MakeLine) -> None:
     first.until_ready()
     second = production.start(http_port=str(first.port))
     assert second.wait(10) == 1
-    assert f"worker: WORKER_HTTP_PORT={first.port}, WORKER_HTTP_HOST=127.0.0.1: can't listen there" in second.text
+    said = f"WORKER_HTTP_PORT={first.port}, WORKER_HTTP_HOST=127.0.0.1: can't listen there"
+    assert second.last_words().startswith(said)
     assert "partitions-assigned" not in second.text

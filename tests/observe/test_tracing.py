@@ -189,6 +189,7 @@ def test_not_installed(environ: dict[str, str]) -> None:
 def test_wrong_setting() -> None:
     """What the SDK can't read is a wrong setting, in one line."""
     environ = {**os.environ, "OTEL_TRACES_EXPORTER": "console", "OTEL_SPAN_LINK_COUNT_LIMIT": "many"}
+    environ["WORKER_LOG_FORMAT"] = "text"
     done = subprocess.run([sys.executable, *RUN], cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("worker: OTEL_*: OTEL_SPAN_LINK_COUNT_LIMIT must be ")

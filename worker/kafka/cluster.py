@@ -52,6 +52,7 @@ _NOT_YET = (
     NotCoordinatorForGroupError,
     ConcurrentTransactions,
 )
+_NOT_YET_MESSAGES = frozenset(error.message for error in _NOT_YET)
 
 
 class Partition(NamedTuple):
@@ -153,7 +154,7 @@ async def _look(admin: AIOKafkaAdminClient, settings: Settings) -> View:
         output=found[names[1]],
         dead_letters=found[names[2]],
         internal=tuple(found[name] for name in internal if found[name].error is None),
-        group=await _group(admin, settings.group_id),
+        group=await _loaded_group(admin, settings.group_id),
         idempotent=await _producer_id(admin, None),
         transactional=await _producer_id(admin, probe_id(settings)) if exactly_once else None,
         transactional_id=probe_id(settings) if exactly_once else None,
@@ -216,6 +217,17 @@ async def _bounds(settings: Settings, topic: Topic) -> dict[int, tuple[int, int]
     finally:
         await consumer.stop()
     return {tp.partition: (first[tp], end[tp]) for tp in asked}
+
+
+async def _loaded_group(admin: AIOKafkaAdminClient, group_id: str) -> Group:
+    """Ask until the group's coordinator, which may be new to the group, knows it."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + _COORDINATOR_SECONDS
+    while True:
+        group = await _group(admin, group_id)
+        if group.error not in _NOT_YET_MESSAGES or loop.time() > end:
+            return group
+        await asyncio.sleep(0.2)
 
 
 async def _group(admin: AIOKafkaAdminClient, group_id: str) -> Group:

@@ -49,12 +49,16 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     return cast("structlog.stdlib.BoundLogger", logger)
 
 
-def configure(level: LogLevel, log_format: LogFormat | None = None, stream: TextIO | None = None) -> None:
-    """Send everything that is logged to ``stream`` (stderr), in JSON unless that is a terminal. May be called again."""
+def configure(level: LogLevel, log_format: LogFormat | None = None, stream: TextIO | None = None) -> LogFormat:
+    """Send everything that is logged to ``stream`` (stderr), in JSON unless that is a terminal. May be called again.
+
+    Returns the format that was chosen.
+    """
     stream = stream or sys.stderr
+    log_format = log_format or ("text" if stream.isatty() else "json")
     debug = level == "debug"
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(_formatter(log_format or ("text" if stream.isatty() else "json"), stream, debug=debug))
+    handler.setFormatter(_formatter(log_format, stream, debug=debug))
     if not debug:
         handler.addFilter(_no_service_notes)
         handler.addFilter(OncePerInterval(REPEAT_SECONDS))
@@ -66,6 +70,7 @@ def configure(level: LogLevel, log_format: LogFormat | None = None, stream: Text
     for name in _NEVER_DEBUG:
         logging.getLogger(name).setLevel(logging.INFO if debug else logging.NOTSET)
     logging.captureWarnings(capture=True)  # else they are lines of another shape
+    return log_format
 
 
 def is_ours(record: logging.LogRecord) -> bool:

@@ -187,7 +187,10 @@ class Line:
             if all(worker.code is not None for worker in self.workers):
                 logs = "\n".join(worker.text for worker in self.workers)
                 raise AssertionError(f"no worker left to do it:\n{logs}")
-            committed, ends = self.position()
+            try:
+                committed, ends = self.position()
+            except KafkaException:  # a topic or coordinator that has only just come
+                return False
             return committed == ends
 
         try:

@@ -16,12 +16,17 @@ from aiokafka.errors import GroupAuthorizationFailedError, GroupLoadInProgressEr
 from aiokafka.structs import OffsetAndMetadata
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined] # not in its __all__
+from faust.types import TP
 from kafka_help import create_topic, denied, until
 from worker_process import GUARANTEES, event, numbers
 
-from worker.kafka import positions
+from worker import settings
+from worker.kafka import delivery, positions
+from worker.kafka.at_least_once import AtLeastOnce
 from worker.kafka.positions import Start, Why
 from worker.kafka.protocol import UnstableOffsetCommitError
+from worker.kafka.topics import Limits
+from worker.observe.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -165,9 +170,10 @@ def test_a_commit_past_the_end_of_a_topic_that_was_made_again(
     assert (said["lost"], said["goes_on_at"]) == (1000, goes_on_at)
 
 
-def test_a_topic_deleted_and_made_again_while_stopped(line: MakeLine) -> None:
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_topic_deleted_and_made_again_while_stopped(line: MakeLine, guarantee: str) -> None:
     """The worker takes up the new one from its start."""
-    works = line()
+    works = line(guarantee=guarantee)
     works.feed([event(number) for number in range(20)])
     worker = works.run()
     works.settle()
@@ -181,23 +187,27 @@ def test_a_topic_deleted_and_made_again_while_stopped(line: MakeLine) -> None:
     assert numbers(works.outputs()) == [*range(20), *range(100, 105)]
 
 
-def test_a_topic_deleted_and_made_again_while_running(line: MakeLine) -> None:
-    """The worker takes up the new one, or ends so that it is started again; it does not idle in silence."""
-    works = line()
-    works.feed([event(number) for number in range(20)])
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_topic_deleted_and_made_again_while_running(line: MakeLine, guarantee: str) -> None:
+    """The worker takes up the new one, or ends so that it is started again; it does not idle in silence.
+
+    There is more in the new one than was committed of the old one, whose offsets say nothing of it.
+    """
+    works = line(guarantee=guarantee)
+    works.feed([event(number) for number in range(5)])
     worker = works.start(("-c", FRESH_METADATA))
     works.settle()
     recreate(works)
-    works.feed([event(number) for number in range(100, 105)])
+    works.feed([event(number) for number in range(100, 130)])
 
     def done() -> bool:
-        return worker.code is not None or numbers(works.outputs()) == [*range(20), *range(100, 105)]
+        return worker.code is not None or numbers(works.outputs()) == [*range(5), *range(100, 130)]
 
     until(done, seconds=45)
     if worker.code is not None:
         works.run()
     works.settle()
-    assert numbers(works.outputs()) == [*range(20), *range(100, 105)]
+    assert numbers(works.outputs()) == [*range(5), *range(100, 130)]
 
 
 def recreate(works: Line) -> None:
@@ -265,7 +275,7 @@ async def test_an_answer_that_is_an_error_is_not_no_commit(own_kafka: ThrowawayK
     await consumer.start()
     consumer.subscribe([topic])
     try:
-        assert await once_loaded(lambda: positions.read_commits(consumer, topic, {0, 1})) == {}
+        assert await once_settled(lambda: positions.read_commits(consumer, topic, {0, 1})) == {}
         with denied(own_kafka.bootstrap, "GROUP", group, "DESCRIBE"), pytest.raises(GroupAuthorizationFailedError):
             await positions.read_commits(consumer, topic, {0, 1})
     finally:
@@ -281,11 +291,12 @@ async def test_a_commit_that_is_on_its_way_is_not_overlooked(broker: str) -> Non
     try:
         with committing(broker, group, TopicPartition(topic, 0, 3)):
             pass
+        assert (await once_settled(lambda: positions.read_commits(consumer, topic, {0})))[0].offset == 3
         with committing(broker, group, TopicPartition(topic, 0, 5)):
             with pytest.raises(UnstableOffsetCommitError):
                 await positions.read_commits(consumer, topic, {0})
             assert (await positions.read_commits(consumer, topic, {0}, stable=False))[0].offset == 3
-        assert (await positions.read_commits(consumer, topic, {0}))[0].offset == 5
+        assert (await once_settled(lambda: positions.read_commits(consumer, topic, {0})))[0].offset == 5
     finally:
         await consumer.stop()
 
@@ -297,10 +308,48 @@ def test_a_transaction_that_does_not_end_does_not_hold_a_partition(line: MakeLin
     works.feed([event(number) for number in range(3)])
     with committing(works.bootstrap, works.group, TopicPartition(works.input, 0, 2)):
         worker = works.run()
-        worker.wait_for("start-unknown")
-        worker.wait_for("no-committed-offset")
+        assert "UnstableOffsetCommit" in worker.wait_for("start-unknown")["error"]
+        worker.wait_for("offset-unstable")
         works.settle()
     assert numbers(works.outputs()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_stop_does_not_wait_for_a_start(line: MakeLine, guarantee: str) -> None:
+    """A partition that still looks for its start has nothing to finish."""
+    works = line(guarantee=guarantee)
+    works.feed([event(0)])
+    with committing(works.bootstrap, works.group, TopicPartition(works.input, 0, 1)):
+        worker = works.run()
+        worker.wait_for("start-unknown")
+        assert worker.stop() == 0
+
+
+async def test_only_an_unstable_offset_is_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a coordinator takes to load, what it then says must be stable."""
+    monkeypatch.setattr(delivery, "UNSTABLE_SECONDS", 0.3)
+    errors: list[Exception] = [*[GroupLoadInProgressError()] * 4, UnstableOffsetCommitError()]
+    asked: list[bool] = []
+
+    async def find(*_: object, stable: bool, **__: object) -> Start:
+        asked.append(stable)
+        if errors:
+            raise errors.pop(0)
+        return Start(7, Why.COMMITTED)
+
+    monkeypatch.setattr(positions, "find", find)
+    lanes = AtLeastOnce(
+        settings.from_mapping({}),
+        Metrics("in", "0", "at-least-once"),
+        Limits(),
+        wake_fetch=lambda: None,
+        fail=lambda _error: None,
+    )
+    consumer = AIOKafkaConsumer()
+    lanes.start(consumer)
+    assert (await lanes.find_start(TP("in", 0))).offset == 7
+    assert asked == [True] * 5 + [False]
+    await consumer.stop()
 
 
 @contextmanager
@@ -318,12 +367,12 @@ def committing(bootstrap: str, group: str, place: TopicPartition) -> Iterator[No
         member.close()
 
 
-async def once_loaded(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask a coordinator that may be new to its partition of the group's topic, until it has loaded it."""
+async def once_settled(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask a coordinator that may be loading still, or a transaction whose markers are still being written."""
     while True:
         try:
             return await ask()
-        except (GroupLoadInProgressError, NotCoordinatorForGroupError):
+        except (GroupLoadInProgressError, NotCoordinatorForGroupError, UnstableOffsetCommitError):
             await asyncio.sleep(0.1)
 
 

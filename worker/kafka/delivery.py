@@ -22,6 +22,7 @@ from aiokafka.errors import KafkaError
 from faust.types import TP
 
 from worker.kafka import connection, positions
+from worker.kafka.protocol import UnstableOffsetCommitError
 from worker.kafka.retry import Retry
 from worker.observe.health import Partition
 from worker.observe.logs import get_logger
@@ -45,8 +46,9 @@ log = get_logger(__name__)
 #: A lane that can't finish within this when its partition is taken away is left to the next owner. Less than the
 #: group's rebalance time-out, or the group would go on without us.
 REVOKE_TIMEOUT = 12.0
-#: How long the committed offset may be in a transaction that is open. Ours have ended before we ask, so after this it
-#: is somebody else's, or one whose end the cluster has lost: then the offset before it counts.
+#: How long to wait while the newest offset is in an open transaction. Exactly once, ours has ended before we ask, so it
+#: is somebody else's, or one whose end the cluster has lost; at least once, one of a worker that was exactly once and
+#: died. After this the offset before it counts.
 UNSTABLE_SECONDS = 20.0
 #: How long a stop waits for a broker that is not even connected.
 UNREACHABLE_SECONDS = 5.0
@@ -159,6 +161,10 @@ class Delivery(abc.ABC):
     async def _lanes_end(self, deadline: float) -> bool:
         """Wait for lanes to finish what they are writing, and cut off those that can't; True if that left no event."""
         tasks = dict(self._tasks)
+        for task, tp in tasks.items():
+            lane = self.lanes.get(tp)
+            if lane is not None and lane.is_starting:  # it may wait for long
+                task.cancel()
         late: set[asyncio.Task[None]] = set()
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=max(deadline - asyncio.get_running_loop().time(), 0))
@@ -195,15 +201,20 @@ class Delivery(abc.ABC):
         """Where a lane begins; asks until the cluster answers."""
         retry = Retry(log, "start-unknown", partition=tp.partition)
         now = asyncio.get_running_loop().time
-        unstable_until = now() + UNSTABLE_SECONDS
+        unstable_since: float | None = None
         while True:
+            stable = unstable_since is None or now() < unstable_since + UNSTABLE_SECONDS
             try:
-                start = await positions.find(
-                    self._consumer, tp, start_from=self.settings.start_from, stable=now() < unstable_until
-                )
-            except KafkaError as error:
+                start = await positions.find(self._consumer, tp, start_from=self.settings.start_from, stable=stable)
+            except UnstableOffsetCommitError as error:
+                unstable_since = unstable_since or now()
+                await retry.pause(error)
+            except KafkaError as error:  # perhaps another coordinator answers next
+                unstable_since = None
                 await retry.pause(error)
             else:
+                if not stable:
+                    log.warning("offset-unstable", partition=tp.partition, goes_on_at=start.offset)
                 _say(tp, start, self.settings.start_from)
                 return start
 

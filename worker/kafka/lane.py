@@ -82,6 +82,11 @@ class Lane(abc.ABC):
         """Events read that have no confirmed outcome yet."""
         return sum(len(batch.records) for batch in self._taken) + sum(item.tally.consumed for item in self._written)
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether it looks for its start, and has nothing to finish."""
+        return not (self._is_open or self._taken or self._written)
+
     def taken(self, batch: Batch) -> None:
         """The fetch hands over a batch; it is on its way to the agent."""
         self._taken.append(batch)

@@ -79,8 +79,10 @@ async def find(consumer: AIOKafkaConsumer, tp: TopicPartition, *, start_from: st
     """
     own = (await read_commits(consumer, tp.topic, {tp.partition}, stable=stable)).get(tp.partition)
     others: dict[int, OffsetAndMetadata] = {}
-    if own is None:  # theirs may be on the way, which says as much
-        others = await read_commits(consumer, tp.topic, consumer.partitions_for_topic(tp.topic) or (), stable=False)
+    if own is None:
+        partitions = consumer.partitions_for_topic(tp.topic) or set()
+        # Not held up by what is under way in another partition.
+        others = await read_commits(consumer, tp.topic, partitions - {tp.partition}, stable=False)
     log_start = (await consumer.beginning_offsets([tp]))[tp]
     log_end = (await consumer.end_offsets([tp]))[tp]
     generation = consumer._coordinator.generation
@@ -103,9 +105,10 @@ async def read_commits(
     the error that an answer carries for the whole group (OffsetFetch from v2 on, KIP-88), and then has no commits: who
     asks a coordinator that is still loading would begin anew.
 
-    ``stable`` (KIP-447): wait for offsets that are written and not committed yet. Without it a coordinator of Kafka 4
-    that has just taken over answers for half a second without the last commit, although that was acknowledged by the
-    one before it: it has read it, and does not know yet that the other replicas have it, too.
+    ``stable`` (KIP-447; brokers older than 2.5 don't know it): an offset in a transaction that is not over yet is an
+    error. Without it a coordinator of Kafka 4 that has just taken over answers for half a second without the last
+    commit, although the one before it acknowledged that: it has read it, and does not know yet that the other replicas
+    have it, too.
     """
     coordinator = consumer._coordinator
     await coordinator.ensure_coordinator_known()

@@ -5,8 +5,8 @@ that lost its partition. One ``transactional.id`` for each input partition does 
 
 1. init    InitProducerId fences every earlier session of the partition, and returns only when the transaction that
            one left open has ended, either way, its offsets with it
-2. read    the committed offset, a stable one (KIP-447): a new coordinator of the group may not know yet that it holds
-           the last one (positions.read_commits)
+2. read    the committed offset, a stable one (KIP-447, Kafka 2.5): a new coordinator of the group may not know yet that
+           it holds the last one (positions.read_commits). What stays unstable for long is passed (UNSTABLE_SECONDS)
 3. seek    there
 4. begin   a transaction, store outcomes, add the offset, commit; again and again
 
@@ -27,8 +27,8 @@ What each event costs, at the step where it strikes:
 What the cluster itself may lose: Kafka 4 acknowledges a commit, and leaves out its markers, while a partition of it has
 no leader. The offset then is the old one or stays unstable, and the records lie open until the next commit of the same
 producer id ends them: doing them again would double them. So a session that follows one of this process directly (same
-producer id, next epoch: nobody can have aborted or redone anything in between) and finds less than was acknowledged
-commits that again.
+producer id, next epoch: nobody can have aborted or redone anything in between) and finds an older commit than the one
+acknowledged makes that again.
 
 There is no explicit abort. The one way out of a transaction that is not committed is the next session's init, ours or
 another owner's: one path, the same for a fence, a refused record, an unknown outcome and a crash.
@@ -167,13 +167,16 @@ class _Lane(Lane):
         await self._commit(offset)
 
     async def _commit_again(self, start: Start) -> Start:
-        """Repeat the last commit if the cluster acknowledged it and has lost it; see the module's docstring."""
+        """Repeat the last commit if the cluster acknowledged it and has lost it; see the module's docstring.
+
+        No commit at all is no lost one: Kafka removes a group's offsets with the topic they belong to.
+        """
         last = self._delivery.acknowledged.get(self.tp)
         manager = self.producer._txn_manager
         if (
             last is None
-            or start.why is positions.Why.LOST
-            or (start.why is positions.Why.COMMITTED and start.offset >= last.offset)
+            or start.why is not positions.Why.COMMITTED
+            or start.offset >= last.offset
             or (manager.producer_id, manager.producer_epoch) != (last.producer_id, last.epoch + 1)
         ):
             return start
@@ -182,7 +185,7 @@ class _Lane(Lane):
         for partition in last.partitions:
             manager.maybe_add_partition_to_txn(partition)
         await self._commit(last.offset)
-        return start._replace(offset=last.offset, why=positions.Why.COMMITTED)
+        return start._replace(offset=last.offset)
 
     async def _commit(self, offset: int) -> None:
         manager = self.producer._txn_manager

@@ -289,7 +289,7 @@ def _cross_checks(settings: Settings) -> Iterator[tuple[set[str], str]]:
                 takes_part = {name, "security_protocol", "sasl_mechanism"}
                 yield takes_part, f"{PREFIX}{name.upper()}: must be set, as {asks}"
     elif settings.sasl_mechanism is not None:
-        why = f"has no effect, as WORKER_SECURITY_PROTOCOL is {settings.security_protocol}: set it to SASL_SSL"
+        why = f"has no effect, as WORKER_SECURITY_PROTOCOL is {settings.security_protocol}; set that to SASL_SSL"
         yield {"sasl_mechanism", "security_protocol"}, f"WORKER_SASL_MECHANISM={settings.sasl_mechanism!r}: {why}"
     for name, other in (("ssl_cert_file", "ssl_key_file"), ("ssl_key_file", "ssl_cert_file")):
         if getattr(settings, name) is None and getattr(settings, other) is not None:

@@ -7,13 +7,16 @@ that someone else makes. What only a person can mend is said at once, by name (`
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
+    InvalidConfigurationError,
     KafkaError,
+    PolicyViolationError,
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
@@ -36,8 +39,9 @@ log = get_logger(__name__)
 DEFAULT_LIMIT = 1_048_588
 #: Room in the dead-letter topic for the headers that are added to a record as large as the input topic takes.
 HEADER_ROOM = 65_536
-#: How much longer an output record can be than its event's text: written once or twice, with names around it.
-GROWTH = {"both": 2.2, "message": 1.0, "messages": 1.0}
+#: How much longer an output record usually is than its event's text at most: written once or twice, with names around
+#: it. Escapes can make it longer.
+GROWTH = {"both": 2.2, "message": 1.1, "messages": 1.1}
 #: A broker that hangs up for so long is not about to come up: it speaks another protocol.
 HUNG_UP_SECONDS = 10.0
 #: Seconds between two looks for a topic that has just been made: the brokers tell each other.
@@ -54,19 +58,26 @@ class Limits:
         self._limits = dict(limits or {})
         self._settings = settings
         self._asked_at: dict[str, float] = {}
+        self._asking = asyncio.Lock()
 
     def of(self, topic: str) -> int:
         """The limit of one topic."""
         return self._limits.get(topic, DEFAULT_LIMIT)
 
-    async def have_changed(self, topic: str, *, not_within: float = 0.0) -> bool:
-        """Ask again, unless that was done less than ``not_within`` seconds ago; False if nothing has changed."""
-        now = time.monotonic()
-        if self._settings is None or now - self._asked_at.get(topic, -not_within) < not_within:
-            return False
-        self._asked_at[topic] = now
-        believed = self.of(topic)
-        admin = AIOKafkaAdminClient(**connection.arguments(self._settings))
+    async def have_changed(self, topic: str, believed: int, *, not_within: float = 0.0) -> bool:
+        """Whether the limit is not what it was ``believed`` to be; asks, unless somebody has just done so.
+
+        Just: less than ``not_within`` seconds ago, whether there was an answer or not.
+        """
+        async with self._asking:
+            just = time.monotonic() - self._asked_at.get(topic, -math.inf) < not_within
+            if self.of(topic) == believed and self._settings is not None and not just:
+                await self._ask(topic, self._settings)
+                self._asked_at[topic] = time.monotonic()
+            return self.of(topic) != believed
+
+    async def _ask(self, topic: str, settings: Settings) -> None:
+        admin = AIOKafkaAdminClient(**connection.arguments(settings))
         try:
             await admin.start()
             self._limits.update(_sizes(await _configs(admin, [topic])))
@@ -74,7 +85,6 @@ class Limits:
             log.info("topic-config-hidden", topic=topic, reason=describe(error))
         finally:
             await admin.close()
-        return self.of(topic) != believed
 
 
 async def prepare(settings: Settings, on_wait: Callable[[Exception], None] = lambda _: None) -> Limits:
@@ -114,7 +124,8 @@ async def _prepare(admin: AIOKafkaAdminClient, settings: Settings, on_wait: Call
     largest = int(source.get("max.message.bytes", DEFAULT_LIMIT))
     if settings.output_topic not in partitions:
         kept = {name: source[name] for name in ("retention.ms",) if name in source}
-        kept["max.message.bytes"] = str(int(largest * GROWTH[settings.output_format]))
+        if "max.message.bytes" in source:
+            kept["max.message.bytes"] = str(int(largest * GROWTH[settings.output_format]))
         await _make(admin, settings, settings.output_topic, wanted, {**kept, **_ANY_TIMESTAMP})
     if settings.dead_letter_topic not in partitions:
         kept = {"retention.ms": "-1", "max.message.bytes": str(largest + HEADER_ROOM)}
@@ -163,6 +174,10 @@ async def _make(
     error = for_code(code)
     if error is TopicAuthorizationFailedError:
         raise TopicError(f"topic {topic!r} is missing and we may not make it: make it, or grant Create on it")
+    if error in {InvalidConfigurationError, PolicyViolationError} and "max.message.bytes" in config:
+        smaller = {name: value for name, value in config.items() if name != "max.message.bytes"}
+        await _make(admin, settings, topic, partitions, smaller)  # the cluster has a limit of its own
+        return
     if code and error is not TopicAlreadyExistsError:
         raise TopicError(f"topic {topic!r} could not be made: {message or error.description}")
     log.info("topic-made", topic=topic, partitions=partitions, **{k.replace(".", "_"): v for k, v in config.items()})

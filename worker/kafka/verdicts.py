@@ -44,7 +44,7 @@ def judge(settings: Settings, view: View) -> Iterator[Finding]:
     for role, topic in everyone:
         yield from _copies(role, topic, view.brokers)
     for topic in view.internal:
-        yield from _copies("the cluster's topic", topic, view.brokers)
+        yield from _few_copies(f"the cluster's topic {topic.name}", topic, view.brokers)
     yield from _partition_counts(settings, view)
     yield from _rights(settings, view)
     yield from _producer(settings, view)
@@ -99,10 +99,15 @@ def _copies(role: str, topic: Topic, brokers: int) -> Iterator[Finding]:
         yield Finding("fail", what, detail, "bring the brokers back that hold the others")
     elif behind:
         yield Finding("warn", what, f"{_listed(behind)}: not all replicas are in sync", "look at the brokers")
+    yield from _few_copies(what, topic, brokers)
+
+
+def _few_copies(what: str, topic: Topic, brokers: int) -> Iterator[Finding]:
+    replicas = min(each.replicas for each in topic.partitions)
     if replicas == 1 and brokers > 1:
         detail = f"one replica, in a cluster of {brokers} brokers: lost with its broker"
         yield Finding("warn", what, detail, "give it three replicas")
-    elif replicas >= _COPIES and least == 1:
+    elif replicas >= _COPIES and topic.config is not None and topic.config.get("min.insync.replicas", "1") == "1":
         detail = f"{replicas} replicas, but min.insync.replicas is 1: what one broker alone has can be lost"
         yield Finding("warn", what, detail, "set min.insync.replicas=2")
 

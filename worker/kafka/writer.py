@@ -149,7 +149,7 @@ class Writer:
             share = indices[: self._refusals.at_most]
             builder, count = _load(producer, limit, share, cargo)
             if count == 1 and builder.size() > limit and not _shrinks(producer, limit, share, cargo):
-                if await self._limits.have_changed(to.topic, not_within=_LIMIT_SECONDS):
+                if await self._limits.have_changed(to.topic, limit, not_within=_LIMIT_SECONDS):
                     continue
                 detail = f"{builder.size()} bytes; {to.topic} takes {limit}"
                 if cargo.refused(indices[0], "too-large", detail):
@@ -169,7 +169,7 @@ class Writer:
     ) -> bool:
         """The broker refused a batch: find one that it takes. False if there is none, and only patience is left."""
         too_large = isinstance(error, _TOO_LARGE)
-        if too_large and await self._limits.have_changed(to.topic):
+        if too_large and await self._limits.have_changed(to.topic, self._limits.of(to.topic)):
             return True
         if len(share) > 1:  # one of them it is: find it
             self._refusals.at_most = len(share) // 2

@@ -83,7 +83,7 @@ INIT_TOO_LATE = Plant(
             "        await self.producer.start()\n"
             "        start = await self._delivery.find_start(self.tp)  # after the init, never before it\n",
             "        start = await self._delivery.find_start(self.tp)\n"
-            "        await asyncio.sleep(2)  # the moment in which it strikes, made long\n"
+            "        await asyncio.sleep(1.5)  # the moment in which it strikes, made long\n"
             "        await self.producer.start()\n",
         ),
     ),

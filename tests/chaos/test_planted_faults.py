@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.timeout(900)]
 
-SEEDS = 4
+SEEDS = 6
 
 
 @pytest.fixture(scope="module")
@@ -55,16 +55,16 @@ def killed_in_flight(kafka: ThrowawayKafka, proxy: Proxy, guarantee: str, seed: 
 
 def thawed_in_a_takeover(kafka: ThrowawayKafka, proxy: Proxy, guarantee: str, seed: int, code: Path) -> Verdict:
     """Two workers; one is frozen in mid-transaction and thawed just after the other is given its partitions."""
-    proxy.slow(0.25)
+    proxy.slow(0.05)
     with Scene(kafka, guarantee, seed, events=40_000, seconds=60, workers=2, brokers=proxy.address, code=code) as scene:
-        for _ in range(3):
+        for _ in range(4):
             scene.wait_for_output()
             time.sleep(scene.dice.uniform(0.5, 2))
             victim, heir = scene.dice.sample(scene.fleet.workers, 2)
             before = heir.times_said("partitions-assigned")
             victim.freeze()
             until(lambda: heir.times_said("partitions-assigned") > before, 60)  # noqa: B023 - called in this round
-            time.sleep(scene.dice.uniform(0, 3))
+            time.sleep(scene.dice.uniform(0, 1.3))  # it still has a second until it is asked to join again
             victim.thaw()
         proxy.slow(0)
         return scene.settle()

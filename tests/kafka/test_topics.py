@@ -51,6 +51,13 @@ def test_missing_topics_are_made_like_the_input(line: MakeLine) -> None:
     assert {said["topic"] for said in worker.said("topic-made")} == {works.output, works.dead}
 
 
+def test_a_limit_that_the_cluster_refuses_is_left_to_it(line: MakeLine) -> None:
+    """Twice a gigabyte is more than a limit can be: the topic is made all the same."""
+    works = line(config={"max.message.bytes": "1073741824"})
+    works.run()
+    assert config(works.bootstrap, works.output)["max.message.bytes"] == str(DEFAULT_LIMIT)
+
+
 @pytest.mark.parametrize(("settings", "count"), [({}, 4), ({"partitions": "2"}, 2)])
 def test_a_missing_input_is_made(line: MakeLine, settings: dict[str, str], count: int) -> None:
     """With the count of the settings, else four."""

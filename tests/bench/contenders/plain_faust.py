@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import Any
 
 import faust
 import orjson
 from bench.contenders.common import BROKERS, GROUP, INPUT, OUTPUT, message
 
+_data = tempfile.TemporaryDirectory()  # Faust's default is the folder it is started in
+
 app = faust.App(
     GROUP,
+    datadir=_data.name,
     broker=f"kafka://{BROKERS}",
     store="memory://",
     web_enabled=False,

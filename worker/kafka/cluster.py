@@ -52,7 +52,6 @@ _NOT_YET = (
     NotCoordinatorForGroupError,
     ConcurrentTransactions,
 )
-_NOT_YET_MESSAGES = frozenset(error.message for error in _NOT_YET)
 
 
 class Partition(NamedTuple):
@@ -154,7 +153,7 @@ async def _look(admin: AIOKafkaAdminClient, settings: Settings) -> View:
         output=found[names[1]],
         dead_letters=found[names[2]],
         internal=tuple(found[name] for name in internal if found[name].error is None),
-        group=await _loaded_group(admin, settings.group_id),
+        group=await _group(admin, settings.group_id),
         idempotent=await _producer_id(admin, None),
         transactional=await _producer_id(admin, probe_id(settings)) if exactly_once else None,
         transactional_id=probe_id(settings) if exactly_once else None,
@@ -219,36 +218,27 @@ async def _bounds(settings: Settings, topic: Topic) -> dict[int, tuple[int, int]
     return {tp.partition: (first[tp], end[tp]) for tp in asked}
 
 
-async def _loaded_group(admin: AIOKafkaAdminClient, group_id: str) -> Group:
-    """Ask until the group's coordinator, which may be new to the group, knows it."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + _COORDINATOR_SECONDS
-    while True:
-        group = await _group(admin, group_id)
-        if group.error not in _NOT_YET_MESSAGES or loop.time() > end:
-            return group
-        await asyncio.sleep(0.2)
-
-
 async def _group(admin: AIOKafkaAdminClient, group_id: str) -> Group:
-    coordinator = await _coordinator(admin, group_id, _FOR_GROUPS)
-    if isinstance(coordinator, str):
-        return Group(error=coordinator)
-    answer = await admin._send_request(DescribeGroupsRequest(group_id), coordinator)
-    ((code, _, _, protocol_type, _, members, bits),) = answer.groups
-    if code != 0:
-        return Group(error=for_code(code).message)
-    fetched = await admin._send_request(OffsetFetchRequest(group_id, None), coordinator)
-    if fetched.error_code != 0:
-        return Group(error=for_code(fetched.error_code).message)
-    commits = {
-        TopicPartition(topic, partition): offset
-        for topic, rows in fetched.topics
-        for partition, offset, _, error in rows
-        if error == 0 and offset >= 0
-    }
-    everyone = tuple(Member(client, host.lstrip("/"), _subscription(data)) for _, client, host, data, _ in members)
-    return Group(None, protocol_type or "", everyone, operations(bits), commits)
+    async def ask() -> Any:  # noqa: ANN401
+        coordinator = await _coordinator(admin, group_id, _FOR_GROUPS)
+        if isinstance(coordinator, str):
+            return NoError, Group(error=coordinator)
+        answer = await admin._send_request(DescribeGroupsRequest(group_id), coordinator)
+        ((code, _, _, protocol_type, _, members, bits),) = answer.groups
+        if code != 0:
+            return for_code(code), None
+        fetched = await admin._send_request(OffsetFetchRequest(group_id, None), coordinator)
+        commits = {
+            TopicPartition(topic, partition): offset
+            for topic, rows in fetched.topics
+            for partition, offset, _, error in rows
+            if error == 0 and offset >= 0
+        }
+        everyone = tuple(Member(client, host.lstrip("/"), _subscription(data)) for _, client, host, data, _ in members)
+        return for_code(fetched.error_code), Group(None, protocol_type or "", everyone, operations(bits), commits)
+
+    found: Group | str = await _patiently(ask)  # a coordinator may be new to the group
+    return Group(error=found) if isinstance(found, str) else found
 
 
 def _subscription(data: bytes) -> tuple[str, ...]:

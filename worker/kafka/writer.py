@@ -20,6 +20,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import TopicPartition
 
 from worker.kafka import dead_letters, odd_names
+from worker.kafka.topics import DEFAULT_LIMIT
 from worker.rule.event import Unreadable
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ kafka_errors.kafka_errors.setdefault(InvalidRecordError.errno, InvalidRecordErro
 
 #: A record too large for its topic has the topic's limit asked for, at most this often: a person may have raised it.
 _LIMIT_SECONDS = 5.0
-#: A topic may take more; so much at a time is enough to spread the cost of a request, and a bound on memory.
-_BATCH_BYTES = 1_048_588
+#: A topic may take more than Kafka's default. So much at a time, as in the benchmark, bounds the memory of a request.
+_BATCH_BYTES = DEFAULT_LIMIT
 _TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
 REFUSED = (*_TOO_LARGE, kafka_errors.InvalidTimestampError, InvalidRecordError)
 

@@ -159,7 +159,10 @@ async def test_a_consumer_at_work_has_its_parts(broker: str, topic: MakeTopic) -
     async with consumer:
         must_have(consumer, "_fetcher _coordinator _client")
         must_have(consumer._coordinator, "generation check_errors fetch_committed_offsets")
-        must_have(consumer._fetcher, "_records _wait_consume_future _subscriptions")
+        must_have(
+            consumer._fetcher,
+            "_records _wait_consume_future _subscriptions _fetch_min_bytes _fetch_max_wait_ms",
+        )
         must_have(consumer._client, "force_metadata_update _conns")
         assert consumer._coordinator.generation >= 1
         consumer.seek(place, 0)

@@ -12,7 +12,7 @@ messages of an old generation. What is relied on in aiokafka's consumer is pinne
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import faust
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
@@ -57,6 +57,22 @@ IDLE_SECONDS = 1.0
 _FETCH_MAX_BYTES = 16 * 1024 * 1024
 
 
+class _Pace(NamedTuple):
+    """When the broker answers a fetch: with so many bytes, or after so long."""
+
+    min_bytes: int
+    max_wait_ms: int
+
+
+#: In silence, the first event is answered at once.
+AT_ONCE = _Pace(1, 500)
+#: While events come, those of a moment come together: each fetch, and each batch, costs worker and broker the same with
+#: one event as with a hundred.
+GATHERED = _Pace(64 * 1024, 10)
+#: Two fetches that gathered nothing are silence.
+_SILENCE_SECONDS = 2 * GATHERED.max_wait_ms / 1000
+
+
 class Batches(faust.Schema[Any, Any]):
     """The agent's events are batches: nothing to decode."""
 
@@ -78,6 +94,7 @@ class BatchConsumer(Consumer):
     kafka: AIOKafkaConsumer
     mundane_level = "debug"
     _waiting: asyncio.Future[None] | None = None
+    _idle_seconds = IDLE_SECONDS
 
     async def on_start(self) -> None:
         """Connect; the group is joined when the topic is subscribed to."""
@@ -93,6 +110,8 @@ class BatchConsumer(Consumer):
             heartbeat_interval_ms=HEARTBEAT_MS,
             rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
             fetch_max_bytes=_FETCH_MAX_BYTES,
+            fetch_min_bytes=AT_ONCE.min_bytes,
+            fetch_max_wait_ms=AT_ONCE.max_wait_ms,
         )
         await self._connect()
         self.delivery.start(self.kafka)
@@ -172,14 +191,22 @@ class BatchConsumer(Consumer):
             batches = records.take(self.kafka, self.delivery.wanted())
             for batch in batches:
                 self.delivery.taken(batch)
-            if not batches:
+            if batches:
+                self._set_pace(GATHERED)
+            else:
                 self._waiting = fetcher._create_fetch_waiter()
-                await asyncio.wait([self._waiting], timeout=IDLE_SECONDS)
+                await asyncio.wait([self._waiting], timeout=self._idle_seconds)
                 if self._waiting.done():
                     self._waiting.result()
                 else:
                     self._waiting.cancel()
+                    self._set_pace(AT_ONCE)
             return batches
+
+    def _set_pace(self, pace: _Pace) -> None:
+        """Of the fetches to come."""
+        self.kafka._fetcher._fetch_min_bytes, self.kafka._fetcher._fetch_max_wait_ms = pace
+        self._idle_seconds = IDLE_SECONDS if pace is AT_ONCE else _SILENCE_SECONDS
 
     def _to_message(self, tp: TP, record: Any) -> ConsumerMessage:  # noqa: ANN401 - Faust's own signature
         batch: Batch = record

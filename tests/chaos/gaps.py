@@ -16,13 +16,15 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 _SHARE_SECONDS = 1.5
+#: A partition without output for so long is read by a new reader.
+_SILENCE_SECONDS = 15.0
 
 
 @dataclass
@@ -53,33 +55,44 @@ class Watch(threading.Thread):
         self.strokes: list[Stroke] = []
         self._topic, self._partitions = topic, partitions
         self._ending = threading.Event()
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "the-watch",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "earliest",
-                "fetch.queue.backoff.ms": 5,
-                "fetch.wait.max.ms": 50,
-                "reconnect.backoff.ms": 50,
-                "reconnect.backoff.max.ms": 200,
-                "topic.metadata.refresh.interval.ms": 2_000,
-                "log_level": 0,
-            }
-        )
+        self._settings = {
+            "bootstrap.servers": bootstrap,
+            "group.id": "the-watch",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "fetch.queue.backoff.ms": 5,
+            "fetch.wait.max.ms": 50,
+            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 200,
+            "topic.metadata.refresh.interval.ms": 2_000,
+            "log_level": 0,
+        }
 
     def run(self) -> None:
         """Read until told to end."""
-        self._consumer.assign([TopicPartition(self._topic, number, 0) for number in range(self._partitions)])
+        places = {number: TopicPartition(self._topic, number, 0) for number in range(self._partitions)}
+        while not self._ending.is_set():
+            self._read(places)
+
+    def _read(self, places: dict[int, TopicPartition]) -> None:
+        """Read on from ``places``, and move them, until told to end or a partition has been silent for long.
+
+        After its broker was gone, a librdkafka reader can leave out a partition for many minutes; a new one does not.
+        """
+        consumer = Consumer(self._settings)
+        heard = dict.fromkeys(places, time.monotonic())
         try:
-            while not self._ending.is_set():
-                messages = self._consumer.consume(10_000, 0.05)
+            consumer.assign(list(places.values()))
+            while not self._ending.is_set() and time.monotonic() < min(heard.values()) + _SILENCE_SECONDS:
+                messages = [one for one in consumer.consume(10_000, 0.05) if one.error() is None]
                 now = time.monotonic()
-                for partition in {one.partition() or 0 for one in messages if _is_record(one)}:
+                for partition, offset in {one.partition() or 0: one.offset() or 0 for one in messages}.items():
                     self.arrivals[partition].append(now)
+                    heard[partition] = now
+                    places[partition] = TopicPartition(self._topic, partition, offset + 1)
         finally:
-            self._consumer.close()
+            consumer.close()
 
     def end(self) -> None:
         """Stop reading."""
@@ -144,8 +157,3 @@ def table(gaps: list[Gap]) -> str:
             f"{median(healed):>8.1f}{max(healed):>8.1f}"
         )
     return "\n".join(lines)
-
-
-def _is_record(message: object) -> bool:
-    error = message.error()  # type: ignore[attr-defined] # confluent_kafka has no types
-    return error is None or error.code() not in {KafkaError._PARTITION_EOF, KafkaError._ALL_BROKERS_DOWN}

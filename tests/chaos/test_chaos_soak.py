@@ -90,12 +90,12 @@ def test_soak(broken: Broken, guarantee: str, seed: int, minutes: float) -> None
             print(f"worker {number}: start {ones[0]}; after one round {ones[1]}; end {ones[-1]}", flush=True)  # noqa: T201
         assert verdict.holds(guarantee), verdict
         for ones in samples.values():
-            settled = ones[min(3, len(ones) - 1)]
-            assert ones[-1].files <= settled.files + 6
-            assert ones[-1].connections <= settled.connections + 6
-            assert ones[-1].threads <= settled.threads + 2
-            assert ones[-1].tasks <= settled.tasks + 12
-            assert ones[-1].megabytes < 1.5 * settled.megabytes + 20
+            early = ones[1:6]  # the most of a few: one may have been taken while the worker had no partition
+            assert ones[-1].files <= max(one.files for one in early) + 6
+            assert ones[-1].connections <= max(one.connections for one in early) + 6
+            assert ones[-1].threads <= max(one.threads for one in early) + 2
+            assert ones[-1].tasks <= max(one.tasks for one in early) + 12
+            assert ones[-1].megabytes < 1.5 * max(one.megabytes for one in early) + 20
 
 
 def sample(worker: Worker) -> Sample:
